@@ -1,0 +1,231 @@
+/* Values that remember how they were made: the tape, the ops, gradient checks.
+ *
+ * Ops take NULL and give NULL; the tape keeps the first error. So write a whole model without checks
+ * and check fv_backward (or fv_tape_ok) once. In the comments, "rows" counts the rows of a batch. */
+#ifndef FV_AUTOGRAD_H
+#define FV_AUTOGRAD_H
+
+#include "tensor/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_tape fv_tape;
+typedef struct fv_op fv_op;
+typedef struct fv_var fv_var;
+typedef struct fv_params fv_params;
+
+enum { FV_MAX_INPUTS = 6 };
+
+/* A tensor on a tape. Read it; the tape owns it until the next fv_tape_begin. */
+struct fv_var {
+    fv_tensor value;
+    fv_real *grad;   /* like value.data; NULL until fv_backward reaches it */
+    const fv_op *op; /* NULL: not computed on the tape */
+    fv_var *in[FV_MAX_INPUTS];
+    int inputs;
+    bool needs_grad;
+    const void *options;   /* what the op keeps from its call */
+    const char *name;      /* of a parameter; else NULL */
+    fv_var *previous;      /* the value recorded before this one */
+    struct fvi_rows *rows; /* gradient of a table, by touched rows (see fv_touched) */
+};
+
+/* ---- parameters -------------------------------------------------------------------------------- */
+
+typedef enum { FV_ZEROS, FV_ONES, FV_NORMAL, FV_UNIFORM } fv_init_kind;
+
+/* How a parameter starts: zeros, ones, normal (standard deviation scale), uniform in [-scale, scale). */
+typedef struct {
+    fv_init_kind kind;
+    double scale;
+} fv_init;
+
+/* One named tensor that training changes. */
+typedef struct {
+    const char *name;
+    fv_tensor value;
+    size_t index;      /* its place in the set */
+    bool no_decay;     /* weight decay leaves it alone (biases, norms, tables) */
+    bool touched_rows; /* the optimiser updates only the rows that a step used */
+} fv_param;
+
+/* A place in a parameter set: names are made under its prefix. Passed by value. */
+typedef struct {
+    fv_params *params;
+    const char *prefix;
+} fv_scope;
+
+/* An empty set whose initial values are a function of (seed, name). NULL when memory is out. Free it
+ * last: layers point into it. */
+fv_params *fv_params_new(uint64_t seed);
+void fv_params_free(fv_params *params);
+/* The root scope, and one below another: fv_under(s, "layers.%d", i). */
+fv_scope fv_root(fv_params *params);
+fv_scope fv_under(fv_scope scope, const char *format, ...) FV_PRINTF(2, 3);
+/* A new parameter; NULL (and the set keeps the error) when the name is taken or memory is out. */
+fv_param *fv_param_new(fv_scope scope, const char *name, fv_shape shape, fv_init init);
+size_t fv_params_count(const fv_params *params);
+fv_param *fv_params_at(const fv_params *params, size_t index);
+fv_param *fv_params_find(const fv_params *params, const char *name);
+/* How many numbers in all. */
+size_t fv_params_numbers(const fv_params *params);
+/* The set's first error; status FV_OK when there is none. */
+const fv_error *fv_params_error(const fv_params *params);
+/* The seed the set was made with. */
+uint64_t fv_params_seed(const fv_params *params);
+
+/* ---- the tape ---------------------------------------------------------------------------------- */
+
+typedef enum {
+    FV_EVAL,  /* dropout off, no gradients */
+    FV_TRAIN, /* dropout on, gradients */
+    FV_GRAD   /* dropout off, gradients */
+} fv_mode;
+
+typedef struct {
+    int threads;     /* inside the kernels; default 1 */
+    const char *isa; /* "base", "avx2", "avx512"; default: the best this processor has */
+} fv_tape_opts;
+
+/* A new tape; NULL when memory is out. One thread uses it at a time; several tapes are independent. */
+fv_tape *fv_tape_new(const fv_tape_opts *opts);
+void fv_tape_free(fv_tape *tape);
+/* Forgets the last step and its error. (seed, step) key the random numbers of this one. */
+void fv_tape_begin(fv_tape *tape, fv_mode mode, uint64_t seed, uint64_t step);
+/* Whether no op failed so far. */
+bool fv_tape_ok(const fv_tape *tape);
+/* The first error since fv_tape_begin; status FV_OK when there is none. */
+const fv_error *fv_tape_error(const fv_tape *tape);
+fv_mode fv_tape_mode(const fv_tape *tape);
+/* Bytes of values and gradients: now, and the most there ever were. */
+size_t fv_tape_bytes(const fv_tape *tape, size_t *peak);
+/* Memory that lives until the next fv_tape_begin, cleared; NULL (and the tape keeps the error) when out. */
+void *fv_tape_alloc(fv_tape *tape, size_t count, size_t size);
+/* The n-th value (from 0) that an op of that name recorded; NULL when there are fewer. */
+fv_var *fv_tape_find(const fv_tape *tape, const char *op, size_t n);
+
+/* A value from numbers that the caller keeps alive until the tape is done with them. */
+fv_var *fv_constant(fv_tape *t, fv_shape shape, const fv_real *data);
+/* The same, with a gradient. */
+fv_var *fv_input(fv_tape *t, fv_shape shape, const fv_real *data);
+/* A parameter on this tape: the same value each time in a step. */
+fv_var *fv_use(fv_tape *t, const fv_param *param);
+/* Fills the gradients of everything that the one-number loss depends on, seeded with 1. False: the
+ * tape's error says why (the first failed op, or a loss that is not one number). */
+FV_MUST_CHECK bool fv_backward(fv_tape *t, fv_var *loss);
+
+/* The gradient that the last fv_backward left for a parameter; NULL when it had no part. Tables have
+ * theirs by rows: fv_touched gives how many rows, their numbers, and the gradient of each [count, d]. */
+const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param);
+size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
+                  const fv_real **grad);
+
+/* ---- ops ----------------------------------------------------------------------------------------
+ * What docs/ops.md lists with formulas. Shapes are (input) -> output. */
+
+fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b);       /* a + b, b may be [d] to a's [.., d] */
+fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b);       /* a * b, elementwise, equal shapes */
+fv_var *fv_scale(fv_tape *t, fv_var *x, double factor); /* factor * x */
+fv_var *fv_relu(fv_tape *t, fv_var *x);                 /* max(x, 0) */
+fv_var *fv_gelu(fv_tape *t, fv_var *x); /* x * normal_cdf(x); Hendrycks and Gimpel, 2016 */
+fv_var *fv_tanh(fv_tape *t, fv_var *x);
+fv_var *fv_sum(fv_tape *t, fv_var *x);                     /* -> scalar */
+fv_var *fv_reshape(fv_tape *t, fv_var *x, fv_shape shape); /* a view; the counts must agree */
+/* [rows, d0], [rows, d1], .. -> [rows, d0 + d1 + ..]; at most FV_MAX_INPUTS. */
+fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x);
+/* x W^T + b: [rows, in] with weight [out, in], bias [out] or NULL -> [rows, out]. */
+fv_var *fv_affine(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
+/* The same with relu folded in. */
+fv_var *fv_affine_relu(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
+/* a b: [m, k] x [k, n] -> [m, n]. */
+fv_var *fv_matmul(fv_tape *t, fv_var *a, fv_var *b);
+/* (x - mean) / sqrt(variance + eps) * weight + bias over the last axis; eps 1e-5. Ba, Kiros, Hinton, 2016. */
+fv_var *fv_layer_norm(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
+/* Zeroes each number with probability p and scales the rest by 1 / (1 - p), in FV_TRAIN only. */
+fv_var *fv_dropout(fv_tape *t, fv_var *x, double p);
+/* Rows ids[0 .. count - 1] of table [n, d] -> [count, d]; an id outside 0 .. n - 1 is an error. */
+fv_var *fv_gather(fv_tape *t, fv_var *table, const int32_t *ids, size_t count);
+/* For each bag (segment) of ids, the sum of its rows of the table, divided by sqrt(its size): [bags, d]. */
+fv_var *fv_gather_bags(fv_tape *t, fv_var *table, const int32_t *ids, const fv_segments *bags);
+/* Rows of the neighbours at -radius .. +radius inside each segment, side by side, zeros outside:
+ * [rows, d] -> [rows, (2 radius + 1) d]. */
+fv_var *fv_neighbours(fv_tape *t, fv_var *x, const fv_segments *segments, int radius);
+/* Adds row p of table [positions, d] to the row at position p of its segment; positions past the table are an error. */
+fv_var *fv_add_positions(fv_tape *t, fv_var *x, fv_var *table, const fv_segments *segments);
+/* The mean, sum or largest of each segment's rows: [rows, d] -> [samples, d]; an empty segment gives zeros. */
+fv_var *fv_segment_mean(fv_tape *t, fv_var *x, const fv_segments *segments);
+fv_var *fv_segment_sum(fv_tape *t, fv_var *x, const fv_segments *segments);
+fv_var *fv_segment_max(fv_tape *t, fv_var *x, const fv_segments *segments);
+
+typedef struct {
+    double smoothing; /* label smoothing: this share is spread over all classes; default 0 */
+    int32_t ignore;   /* rows with this label are left out; default: every negative label */
+} fv_cross_entropy_opts;
+/* The sum over rows of -log softmax(x)[label]: [rows, classes] and labels[rows] -> scalar. When count is
+ * not NULL, how many rows were not ignored. */
+fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
+                             const fv_cross_entropy_opts *opts, size_t *count);
+
+typedef struct {
+    size_t heads;    /* default 1 */
+    size_t kv_heads; /* grouped heads; default: heads */
+    double scale;    /* default 1 / sqrt(width of a head) */
+    double dropout;  /* of the weights, in FV_TRAIN */
+    fv_var *
+        relative; /* [heads, 2 clip + 1], added to the score by clamped distance j - i; default none */
+} fv_attention_opts;
+/* softmax(scale q k^T + relative | mask) v for each head: [queries, heads * qk], [keys, kv_heads * qk],
+ * [keys, kv_heads * vd] -> [queries, heads * vd]. A row that sees nothing gives zeros. Vaswani et al., 2017. */
+fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
+                     const fv_attention_opts *opts);
+/* The same when q, k and v stand side by side: [rows, 3 d] -> [rows, d]. */
+fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
+                          const fv_attention_opts *opts);
+/* The weights behind attention value y for one segment: [heads, queries, keys], in memory of the tape. */
+fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment);
+
+/* softmax of each row over the last axis, no history: for predictions. */
+fv_tensor fv_softmax_rows(fv_tape *t, const fv_var *x);
+/* The column of the largest number of each row, the first of equals: labels[rows]. */
+void fv_argmax_rows(const fv_var *x, int32_t *labels);
+
+/* ---- gradient checks ---------------------------------------------------------------------------- */
+
+/* Hands out the inputs of a function under check: the same numbers on every call, plus the step that
+ * the check takes. */
+typedef struct fv_sampler fv_sampler;
+/* An input with values uniform in [low, high), kept at least 0.05 away from zero. */
+fv_var *fv_sample(fv_sampler *s, fv_shape shape, double low, double high);
+/* The tape of this call, and a random stream for what is not an input. */
+fv_tape *fv_sampler_tape(fv_sampler *s);
+fv_rng fv_sampler_rng(const fv_sampler *s);
+
+/* A function under check: builds its output from sampled inputs. */
+typedef fv_var *(*fv_check_fn)(fv_sampler *s, void *context);
+
+typedef struct {
+    uint64_t seed;
+    double
+        first_order; /* largest relative error of the gradient accepted; default 1e-12 exact, 1e-7 else */
+    double second_order; /* the same for the Hessian's symmetry; default 1e-10 */
+    int directions;      /* random directions tried besides each input's own; default 3 */
+} fv_gradcheck_opts;
+
+typedef struct {
+    double first_order;  /* largest relative error of the gradient that was seen */
+    double second_order; /* of u'Hv against v'Hu; -1 in the double build, which cannot tell */
+    fv_error error;      /* when the check failed: which input and index, both values */
+} fv_gradcheck_result;
+
+/* Compares fv_backward with the exact complex step (complex build) or central differences (double
+ * build); the float build refuses and names the library to link. The output is projected on fixed random
+ * weights. False: result->error says what differs. Squire and Trapp, 1998. */
+bool fv_gradcheck(fv_check_fn fn, void *context, const fv_gradcheck_opts *opts,
+                  fv_gradcheck_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,189 @@
+/* Shared by the library's own rooms: checked sizes, the arena, and the kernels compiled once for each
+ * instruction set. Names start fvi_; nothing here is public. */
+#ifndef FVI_TENSOR_H
+#define FVI_TENSOR_H
+
+#include "tensor/tensor.h"
+
+#if defined(FV_COMPLEX)
+#include <complex.h>
+#define fv_re(x) creal(x)
+#define fv_im(x) cimag(x)
+#else
+#define fv_re(x) (x)
+#define fv_im(x) (0.0)
+#endif
+
+/* ---- instruction sets --------------------------------------------------------------------------
+ * Every file in tensor/kernel/ and autograd/ops/ is compiled once for each instruction set, with
+ * FVI_ISA set to its name; FVI_NAME(x) then gives x_avx512, x_avx2 or x_base. What must exist only
+ * once in such a file stands under #if FVI_ONCE. */
+#ifndef FVI_ISA
+#define FVI_ISA base
+#endif
+#define FVI_JOIN2(a, b) a##_##b
+#define FVI_JOIN(a, b)  FVI_JOIN2(a, b)
+#define FVI_NAME(x)     FVI_JOIN(x, FVI_ISA)
+
+/* Lanes of every sum: fixed, so that the order of additions does not depend on the processor. */
+enum { FVI_LANES = 16 };
+
+#if defined(__x86_64__) && !defined(FV_COMPLEX)
+#define FVI_EACH_ISA(X) X(base) X(avx2) X(avx512)
+#else
+#define FVI_EACH_ISA(X) X(base)
+#endif
+
+typedef enum {
+#define X(isa) FVI_ISA_##isa,
+    FVI_EACH_ISA(X)
+#undef X
+        FVI_ISA_COUNT
+} fvi_isa;
+
+/* The best instruction set this processor has, at most the one that FOVEA_ISA=base|avx2|avx512 names. */
+fvi_isa fvi_isa_best(void);
+const char *fvi_isa_name(fvi_isa isa);
+
+/* ---- checked sizes ----------------------------------------------------------------------------- */
+
+/* Product and sum of sizes; false on overflow, and then *out is 0. */
+static inline bool fvi_mul(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_mul_overflow(a, b, out)) {
+        *out = 0;
+        return false;
+    }
+    return true;
+}
+static inline bool fvi_add(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_add_overflow(a, b, out)) {
+        *out = 0;
+        return false;
+    }
+    return true;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+/* count * size bytes through fv_memory, zeroed; NULL when there are none or on overflow. */
+void *fvi_calloc(size_t count, size_t size);
+/* Resizes to count * size bytes; NULL (and the old block kept) on failure. */
+void *fvi_resize(void *old, size_t count, size_t size);
+void fvi_free(void *block);
+/* A copy of length bytes of text and a final NUL. */
+char *fvi_text(const char *text, size_t length);
+
+/* A grow-only list: makes room for one more of size bytes in *list; false when memory is out. */
+bool fvi_grow(void *list, size_t count, size_t *capacity, size_t size);
+
+/* An arena: memory taken piece by piece and given back all at once. It grows by chunks, so what was
+ * taken never moves, and keeps its chunks, so that a second round allocates nothing. With FV_POISON
+ * (debug builds) what is given back is overwritten. */
+typedef struct fvi_chunk fvi_chunk;
+typedef struct {
+    fvi_chunk *first, *now;
+    size_t used; /* bytes taken since the last reset, for accounting */
+    size_t peak;
+} fvi_arena;
+typedef struct {
+    fvi_chunk *chunk;
+    size_t at, used;
+} fvi_mark;
+
+enum { FVI_ALIGN = 64 };
+/* count * size bytes, aligned to FVI_ALIGN, not cleared; NULL on overflow or when memory is out. */
+void *fvi_arena_take(fvi_arena *arena, size_t count, size_t size);
+fvi_mark fvi_arena_mark(const fvi_arena *arena);
+/* Gives back all that was taken after the mark. */
+void fvi_arena_release(fvi_arena *arena, fvi_mark mark);
+void fvi_arena_reset(fvi_arena *arena);
+void fvi_arena_free(fvi_arena *arena);
+
+/* A 64-bit hash of bytes (FNV-1a, then mixed). */
+uint64_t fvi_hash(const void *bytes, size_t length);
+
+/* ---- masks, for kernels -------------------------------------------------------------------------- */
+
+/* The key positions that rules alone (not edges, not bytes) allow query position i of a segment with
+ * that many keys to see: first .. end - 1. */
+void fvi_mask_range(const fv_mask *mask, size_t i, size_t keys, size_t *first, size_t *end);
+
+/* ---- kernels ------------------------------------------------------------------------------------- */
+
+typedef enum { FVI_IDENTITY, FVI_RELU } fvi_activation;
+
+/* C[m, n] = act(A[m, k] B[k, n] + bias[n]), or C += A B when add is set (then no bias, no activation).
+ * A and B are read through strides, so a transpose is a swap of strides; C's columns are adjacent.
+ * The order of every sum is fixed by k alone: one multiply-add chain a block of at most 384. */
+typedef struct {
+    size_t m, n, k;
+    const fv_real *a;
+    size_t a_row, a_col; /* A(i, p) = a[i * a_row + p * a_col] */
+    const fv_real *b;
+    size_t b_row, b_col; /* B(p, j) = b[p * b_row + j * b_col] */
+    fv_real *c;
+    size_t c_row; /* C(i, j) = c[i * c_row + j] */
+    const fv_real *bias;
+    fvi_activation activation;
+    bool add;
+} fvi_product;
+
+/* Scaled dot product attention with softmax on segments, never storing scores (Dao et al., 2022, arXiv
+ * 2205.14135; Rabe and Staats, 2021, arXiv 2112.05682). Row i of head h starts at q + i * q_row + h * qk. */
+typedef struct {
+    const fv_mask *mask;  /* already checked; NULL: all rows see all rows */
+    size_t queries, keys; /* rows in all */
+    size_t heads,
+        kv_heads;  /* kv_heads divides heads: query head h uses key head h / (heads / kv_heads) */
+    size_t qk, vd; /* widths of a head */
+    const fv_real *q, *k, *v;
+    size_t q_row, k_row, v_row; /* row strides */
+    fv_real *y;                 /* [queries, heads * vd], adjacent */
+    fv_real
+        *lse; /* [queries, heads]: log-sum-exp of the scores, -inf for a row that sees nothing */
+    double scale; /* of the dot product */
+    const fv_real *
+        relative; /* [heads, 2 * clip + 1]: added to the score at clamp(j - i, -clip, clip) + clip; or NULL */
+    int clip;
+    double dropout; /* of the weights; 0: none */
+    fv_rng rng; /* bits of a weight: index ((head * queries + i) << 32) + j, with query row i and
+                                   * key position j inside the segment; kept when bits >= dropout * 2^32 */
+} fvi_attention;
+
+/* The gradients of fvi_attention, all added to; any of them may be NULL. */
+typedef struct {
+    const fv_real *dy;     /* like y */
+    fv_real *dq, *dk, *dv; /* with the row strides of q, k, v */
+    fv_real *drelative;    /* like relative */
+} fvi_attention_grad;
+
+/* Each of these exists once for each instruction set; inside such a file the plain name means its own. */
+#define FVI_KERNELS(ISA)                                                                           \
+    size_t FVI_JOIN(fvi_product_scratch, ISA)(const fvi_product *p, int threads);                  \
+    void FVI_JOIN(fvi_product_run, ISA)(const fvi_product *p, int threads, fv_real *scratch);      \
+    size_t FVI_JOIN(fvi_attention_scratch, ISA)(const fvi_attention *a, int threads, bool grad);   \
+    void FVI_JOIN(fvi_attention_forward, ISA)(const fvi_attention *a, int threads,                 \
+                                              fv_real *scratch);                                   \
+    void FVI_JOIN(fvi_attention_backward, ISA)(                                                    \
+        const fvi_attention *a, const fvi_attention_grad *g, int threads, fv_real *scratch);       \
+    fv_real FVI_JOIN(fvi_dot, ISA)(size_t n, const fv_real *x, const fv_real *y);                  \
+    void FVI_JOIN(fvi_axpy, ISA)(size_t n, double alpha, const fv_real *x, fv_real *y);            \
+    double FVI_JOIN(fvi_sum, ISA)(size_t n, const fv_real *x);                                     \
+    double FVI_JOIN(fvi_sum_squares, ISA)(size_t n, const fv_real *x);
+#define X(isa) FVI_KERNELS(isa)
+FVI_EACH_ISA(X)
+#undef X
+
+#define fvi_product_scratch    FVI_NAME(fvi_product_scratch)
+#define fvi_product_run        FVI_NAME(fvi_product_run)
+#define fvi_attention_scratch  FVI_NAME(fvi_attention_scratch)
+#define fvi_attention_forward  FVI_NAME(fvi_attention_forward)
+#define fvi_attention_backward FVI_NAME(fvi_attention_backward)
+#define fvi_dot                FVI_NAME(fvi_dot)
+#define fvi_axpy               FVI_NAME(fvi_axpy)
+#define fvi_sum                FVI_NAME(fvi_sum)
+#define fvi_sum_squares        FVI_NAME(fvi_sum_squares)
+
+#endif

@@ -1,0 +1,181 @@
+/* The relation "query row i may see key row j", and what one may ask of it. */
+#include "tensor/internal.h"
+
+#include <limits.h>
+
+/* Positions are compared as signed 64-bit numbers; a segment is shorter than 2^62 rows. */
+static int64_t radius(int stated)
+{
+    return stated == FV_NONE ? 0 : stated;
+}
+
+void fvi_mask_range(const fv_mask *mask, size_t i, size_t keys, size_t *first, size_t *end)
+{
+    int64_t low = 0, high = (int64_t)keys, at = (int64_t)i;
+    if (mask != NULL) {
+        at += mask->offset;
+        if (mask->causal && at + 1 < high)
+            high = at + 1;
+        if (mask->left != 0 && at - radius(mask->left) > low)
+            low = at - radius(mask->left);
+        if (mask->right != 0 && at + radius(mask->right) + 1 < high)
+            high = at + radius(mask->right) + 1;
+    }
+    if (low >= high)
+        low = high = 0;
+    *first = (size_t)low;
+    *end = (size_t)high;
+}
+
+/* One segment's place among the rows and among the dense bytes. */
+typedef struct {
+    size_t query, queries, key, keys, byte;
+} part;
+
+static part part_at(const fv_mask *mask, size_t queries, size_t keys, size_t segment, size_t byte)
+{
+    part p = {0, queries, 0, keys, byte};
+    if (mask != NULL && mask->queries != NULL) {
+        const fv_segments *q = mask->queries, *k = mask->keys ? mask->keys : q;
+        p.query = q->offsets[segment];
+        p.queries = q->offsets[segment + 1] - p.query;
+        p.key = k->offsets[segment];
+        p.keys = k->offsets[segment + 1] - p.key;
+    } else if (mask != NULL && mask->keys != NULL) {
+        p.keys = mask->keys->offsets[1];
+    }
+    return p;
+}
+
+static size_t parts(const fv_mask *mask)
+{
+    return mask != NULL && mask->queries != NULL ? mask->queries->count : 1;
+}
+
+bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error)
+{
+    if (mask == NULL)
+        return true;
+    if (mask->queries != NULL && !fv_segments_check(mask->queries, queries, error))
+        return false;
+    const fv_segments *k = mask->keys ? mask->keys : mask->queries;
+    if (k != NULL && !fv_segments_check(k, keys, error))
+        return false;
+    if (mask->keys != NULL && mask->keys->count != parts(mask))
+        return fv_fail(error, FV_USAGE, "mask: %zu query segments meet %zu key segments",
+                       parts(mask), mask->keys->count);
+    if (mask->left < FV_NONE || mask->right < FV_NONE)
+        return fv_fail(error, FV_USAGE, "mask: window radii %d and %d: at least 0, or FV_NONE",
+                       mask->left, mask->right);
+    if (mask->edges != NULL && mask->visible != NULL)
+        return fv_fail(error, FV_USAGE, "mask: edges and dense bytes at once");
+    const fv_graph *edges = mask->edges;
+    if (edges == NULL)
+        return true;
+    if (edges->rows != queries)
+        return fv_fail(error, FV_USAGE, "mask: edges for %zu rows, queries have %zu", edges->rows,
+                       queries);
+    const fv_segments all = {edges->rows, edges->offsets};
+    if (!fv_segments_check(&all, edges->offsets ? edges->offsets[edges->rows] : 0, error))
+        return false;
+    for (size_t i = 0; i < edges->rows; i++)
+        for (size_t e = edges->offsets[i]; e < edges->offsets[i + 1]; e++) {
+            if (edges->keys[e] < 0 || (size_t)edges->keys[e] >= keys)
+                return fv_fail(error, FV_USAGE, "mask: edge %zu of row %zu leads to key %d of %zu",
+                               e, i, (int)edges->keys[e], keys);
+            if (e > edges->offsets[i] && edges->keys[e] <= edges->keys[e - 1])
+                return fv_fail(error, FV_USAGE,
+                               "mask: the keys of row %zu do not ascend at edge %zu", i, e);
+        }
+    return true;
+}
+
+static bool edge(const fv_graph *edges, size_t i, size_t j)
+{
+    size_t low = edges->offsets[i], high = edges->offsets[i + 1];
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if ((size_t)edges->keys[middle] < j)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < edges->offsets[i + 1] && (size_t)edges->keys[low] == j;
+}
+
+/* Whether position i of the part sees its position j, the rules apart. */
+static bool listed(const fv_mask *mask, const part *p, size_t i, size_t j)
+{
+    if (mask == NULL)
+        return true;
+    if (mask->edges != NULL)
+        return edge(mask->edges, p->query + i, p->key + j);
+    return mask->visible == NULL || mask->visible[p->byte + i * p->keys + j] != 0;
+}
+
+bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, size_t j)
+{
+    size_t byte = 0, first, end, count = parts(mask);
+    if (i >= queries || j >= keys)
+        return false;
+    for (size_t s = 0; s < count; s++) {
+        part p = part_at(mask, queries, keys, s, byte);
+        if (i >= p.query && i - p.query < p.queries) {
+            if (j < p.key || j - p.key >= p.keys)
+                return false;
+            fvi_mask_range(mask, i - p.query, p.keys, &first, &end);
+            j -= p.key;
+            return j >= first && j < end && listed(mask, &p, i - p.query, j);
+        }
+        byte += p.queries * p.keys;
+    }
+    return false;
+}
+
+/* Pairs that position i of a part sees. */
+static size_t pairs_of(const fv_mask *mask, const part *p, size_t i)
+{
+    size_t first, end, pairs = 0;
+    fvi_mask_range(mask, i, p->keys, &first, &end);
+    if (mask == NULL || (mask->edges == NULL && mask->visible == NULL))
+        return end - first;
+    if (mask->edges != NULL) {
+        const fv_graph *g = mask->edges;
+        for (size_t e = g->offsets[p->query + i]; e < g->offsets[p->query + i + 1]; e++) {
+            size_t key = (size_t)g->keys[e];
+            pairs += key >= p->key + first && key < p->key + end;
+        }
+        return pairs;
+    }
+    for (size_t j = first; j < end; j++)
+        pairs += listed(mask, p, i, j);
+    return pairs;
+}
+
+size_t fv_mask_pairs(const fv_mask *mask, size_t queries, size_t keys)
+{
+    size_t pairs = 0, byte = 0;
+    for (size_t s = 0; s < parts(mask); s++) {
+        part p = part_at(mask, queries, keys, s, byte);
+        for (size_t i = 0; i < p.queries; i++)
+            pairs += pairs_of(mask, &p, i);
+        byte += p.queries * p.keys;
+    }
+    return pairs;
+}
+
+size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size_t *rows)
+{
+    size_t empty = 0, byte = 0;
+    for (size_t s = 0; s < parts(mask); s++) {
+        part p = part_at(mask, queries, keys, s, byte);
+        for (size_t i = 0; i < p.queries; i++)
+            if (pairs_of(mask, &p, i) == 0) {
+                if (rows != NULL)
+                    rows[empty] = p.query + i;
+                empty++;
+            }
+        byte += p.queries * p.keys;
+    }
+    return empty;
+}

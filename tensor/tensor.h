@@ -1,0 +1,179 @@
+/* Numbers without gradients: reals, errors, memory, shapes, segments, masks, random numbers. */
+#ifndef FV_TENSOR_H
+#define FV_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define FV_VERSION "0.1.0"
+
+/* The number type is a property of the build: float (default), double (-DFV_F64) or, to differentiate
+ * the derivatives themselves, double complex (-DFV_COMPLEX). A constructor's link name carries it, so
+ * a program built for one type does not link with a library of another. */
+#if defined(FV_COMPLEX)
+__extension__ typedef double _Complex fv_real;
+#define FV_BUILD      "complex"
+#define fv_tape_new   fv_tape_new_complex
+#define fv_params_new fv_params_new_complex
+#elif defined(FV_F64)
+typedef double fv_real;
+#define FV_BUILD      "double"
+#define fv_tape_new   fv_tape_new_f64
+#define fv_params_new fv_params_new_f64
+#else
+typedef float fv_real;
+#define FV_BUILD "float"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FV_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#define FV_MUST_CHECK          __attribute__((warn_unused_result))
+#else
+#define FV_PRINTF(text, first)
+#define FV_MUST_CHECK
+#endif
+
+/* Really zero, for an option whose zero means "the default". */
+#define FV_NONE (-1)
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* What went wrong; a program may return it as its exit code. */
+typedef enum {
+    FV_OK = 0,
+    FV_FAILED = 1,     /* out of memory, or a call that cannot be served */
+    FV_USAGE = 2,      /* wrong arguments or shapes */
+    FV_DATA = 3,       /* a data file is missing or malformed */
+    FV_CHECKPOINT = 4, /* a model file is missing, damaged, or of another model */
+    FV_NONFINITE = 5,  /* NaN or Inf in a gradient */
+    FV_DISK = 6,       /* writing failed */
+    FV_INTERRUPTED = 130
+} fv_status;
+
+/* The first thing that went wrong. Functions that take one accept NULL; text is one line, no newline. */
+typedef struct {
+    fv_status status;
+    char text[1000];
+} fv_error;
+
+/* Records an error unless one is already kept. Returns false, so that `return fv_fail(...)` reads well. */
+bool fv_fail(fv_error *error, fv_status status, const char *format, ...) FV_PRINTF(3, 4);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* The one function through which the library takes and gives back memory: realloc for size > 0, free
+ * for size 0. It is a weak symbol: a program that defines its own replaces it. */
+void *fv_memory(void *old, size_t size);
+
+/* ---- shapes and tensors ------------------------------------------------------------------------ */
+
+enum { FV_MAX_RANK = 6 };
+
+/* Sizes of the axes, slowest first. Rank 0 is a single number. */
+typedef struct {
+    int rank;
+    size_t size[FV_MAX_RANK];
+} fv_shape;
+
+/* FV_SHAPE(rows, d): a shape literal of rank 1 to 6. FV_SCALAR: rank 0. */
+#define FV_SHAPE(...)                                                                              \
+    ((fv_shape){(int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), {__VA_ARGS__}})
+#define FV_SCALAR ((fv_shape){0, {0}})
+
+/* Contiguous row-major numbers; a plain view that owns nothing. */
+typedef struct {
+    fv_shape shape;
+    fv_real *data;
+} fv_tensor;
+
+/* How many numbers a shape holds; 0 when the product overflows size_t or the rank is bad. */
+size_t fv_shape_count(fv_shape shape);
+bool fv_shape_equal(fv_shape a, fv_shape b);
+/* Writes "[4, 6]" into text and returns it. */
+const char *fv_shape_text(fv_shape shape, char text[160]);
+/* Prints a tensor to a stream the way numpy does: nested brackets, long axes abbreviated. */
+void fv_tensor_print(FILE *out, fv_tensor x);
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+/* Which rows are one sample: sample s is the rows offsets[s] .. offsets[s + 1] - 1. */
+typedef struct {
+    size_t count;
+    const size_t *offsets; /* [count + 1], offsets[0] == 0, never falling */
+} fv_segments;
+
+/* All rows together: the last offset. */
+size_t fv_segments_rows(const fv_segments *segments);
+/* Whether the offsets start at 0, never fall and end at rows; says what is wrong otherwise. */
+bool fv_segments_check(const fv_segments *segments, size_t rows, fv_error *error);
+/* The segment that holds a row (binary search); count when none does. */
+size_t fv_segments_find(const fv_segments *segments, size_t row);
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+/* Edges in compressed rows: query row i sees keys[offsets[i]] .. keys[offsets[i + 1] - 1]. */
+typedef struct {
+    size_t rows;
+    const size_t *offsets; /* [rows + 1] */
+    const int32_t *keys;   /* row numbers among the keys, ascending within a row */
+} fv_graph;
+
+/* The relation "query row i may see key row j". All zero: everything within a segment is visible.
+ * Rules combine by AND; query segment s meets key segment s only; positions count inside a segment. */
+typedef struct {
+    const fv_segments *queries; /* rows that ask; NULL: one segment of all rows */
+    const fv_segments *keys;    /* rows that answer; NULL: the same as queries */
+    bool causal;                /* key j is visible to query i when j <= i + offset */
+    int offset;                 /* shifts the diagonal of causal and of the window */
+    int left,
+        right; /* window: i + offset - left <= j <= i + offset + right; 0: no limit, FV_NONE: radius 0 */
+    const fv_graph *edges; /* exactly these pairs too, rows numbered over the whole batch */
+    const unsigned char
+        *visible; /* or dense bytes, 1 = visible: segment after segment, [queries, keys] each */
+} fv_mask;
+
+/* Whether the mask fits that many query and key rows; says what does not otherwise. */
+bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error);
+/* Whether query row i sees key row j (row numbers over the whole batch); NULL mask: everything sees everything. */
+bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, size_t j);
+/* How many pairs are visible. */
+size_t fv_mask_pairs(const fv_mask *mask, size_t queries, size_t keys);
+/* How many query rows see nothing; when rows is not NULL, writes their numbers there. */
+size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size_t *rows);
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+/* Numbers that are a function of (seed, step, name, index), with no state to save: Philox 4x32-10
+ * (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011). */
+typedef struct {
+    uint32_t key[2];
+    uint32_t high[2];
+} fv_rng;
+
+fv_rng fv_rng_make(uint64_t seed, uint64_t step, const char *name);
+/* The index-th 32 random bits. */
+uint32_t fv_rng_bits(fv_rng rng, uint64_t index);
+/* The index-th number, uniform in [0, 1), 53 bits. */
+double fv_rng_uniform(fv_rng rng, uint64_t index);
+/* The index-th normal number, mean 0, variance 1 (Box and Muller, 1958). */
+double fv_rng_normal(fv_rng rng, uint64_t index);
+/* The index-th whole number below bound (> 0), without bias beyond 2^-32. */
+uint32_t fv_rng_below(fv_rng rng, uint64_t index, uint32_t bound);
+/* Writes a random order of 0 .. count - 1 (Fisher and Yates). */
+void fv_rng_shuffle(fv_rng rng, size_t count, size_t *order);
+
+/* ---- machine --------------------------------------------------------------------------------- */
+
+/* Cores that OpenMP would use; 1 without OpenMP. */
+int fv_threads_available(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

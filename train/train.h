@@ -1,0 +1,286 @@
+/* What changes, feeds, saves or reports parameters: optimisers, schedules, fit, metrics, readers, files. */
+#ifndef FV_TRAIN_H
+#define FV_TRAIN_H
+
+#include <signal.h>
+
+#include "layers/layers.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- optimisers ---------------------------------------------------------------------------------- */
+
+typedef enum { FV_ADAMW, FV_ADAM, FV_SGD } fv_optimizer_kind;
+
+/* Defaults and formulas are PyTorch's (torch.optim.AdamW, Adam, SGD). */
+typedef struct {
+    fv_optimizer_kind kind;
+    double lr;           /* default 1e-3 */
+    double beta1, beta2; /* Adam: default 0.9, 0.999 */
+    double eps;          /* Adam: default 1e-8 */
+    double
+        weight_decay; /* default 0.01 for AdamW, else 0; FV_NONE: 0. Parameters marked no_decay are left out */
+    double momentum; /* SGD: default 0 */
+    bool nesterov;   /* SGD */
+} fv_optimizer_opts;
+
+typedef struct fv_optimizer fv_optimizer;
+/* State for every parameter of the set; NULL when memory is out or an option is out of range. */
+fv_optimizer *fv_optimizer_new(fv_params *params, const fv_optimizer_opts *opts, fv_error *error);
+void fv_optimizer_free(fv_optimizer *optimizer);
+/* One update. Gradients are summed over the tapes in a fixed binary tree, multiplied by scale, clipped to
+ * the global norm clip (0: not clipped) and applied with rate lr. A NaN or Inf gradient is FV_NONFINITE,
+ * names the parameter, and changes nothing. norm, when not NULL, gets the norm before clipping. */
+FV_MUST_CHECK bool fv_optimizer_step(fv_optimizer *optimizer, fv_tape *const *tapes, int count,
+                                     double scale, double lr, double clip, int threads,
+                                     double *norm, fv_error *error);
+/* Updates taken so far (the t of Adam's bias correction). */
+uint64_t fv_optimizer_steps(const fv_optimizer *optimizer);
+void fv_optimizer_set_steps(fv_optimizer *optimizer, uint64_t steps);
+/* The state, for saving: slot 0 .. slots - 1 are named "exp_avg", "exp_avg_sq" or "momentum_buffer". */
+int fv_optimizer_slots(const fv_optimizer *optimizer);
+const char *fv_optimizer_slot_name(const fv_optimizer *optimizer, int slot);
+fv_tensor fv_optimizer_slot(const fv_optimizer *optimizer, int slot, const fv_param *param);
+/* The resolved options. */
+const fv_optimizer_opts *fv_optimizer_get(const fv_optimizer *optimizer);
+
+/* ---- schedules ----------------------------------------------------------------------------------- */
+
+typedef enum { FV_CONSTANT, FV_LINEAR, FV_COSINE, FV_INVERSE_SQRT } fv_schedule_kind;
+
+/* What the learning rate is multiplied by: rises from 0 over the warm-up, then follows its kind. */
+typedef struct {
+    fv_schedule_kind kind;
+    double warmup; /* steps when >= 1, else a share of all steps; default 0 */
+    double final;  /* linear and cosine end at this share of the rate; default 0 */
+} fv_schedule;
+/* The factor for update number step (from 0) of total. */
+double fv_schedule_at(const fv_schedule *schedule, uint64_t step, uint64_t total);
+
+/* ---- batches ------------------------------------------------------------------------------------- */
+
+/* How the samples of an epoch are cut into batches and shards. */
+typedef struct {
+    size_t
+        batch_rows; /* close a batch before it has more rows than this (one longer sample is a batch) */
+    size_t batch_samples; /* or more samples than this; 0 of either: no limit; both 0: 32 samples */
+    bool keep_order;      /* samples as they come, instead of shuffled and grouped by like length */
+} fv_batch_opts;
+
+/* The batches of one epoch: a function of (seed, epoch) alone. */
+typedef struct {
+    size_t count;
+    size_t *offsets; /* [count + 1] into order */
+    size_t *order;   /* sample numbers */
+} fv_batches;
+bool fv_batches_make(fv_batches *batches, size_t samples, const size_t *rows,
+                     const fv_batch_opts *opts, uint64_t seed, uint64_t epoch, fv_error *error);
+void fv_batches_free(fv_batches *batches);
+
+/* Columns of numbers for samples of different length: sample s is values[offsets[s]] .. */
+typedef struct {
+    size_t samples;
+    const size_t *offsets;
+    const int32_t *values;
+} fv_ragged;
+/* The chosen samples' segments and numbers end to end, in memory of the tape; NULL when that is out. */
+const fv_segments *fv_pick_segments(fv_tape *t, const size_t *offsets, const size_t *samples,
+                                    size_t count);
+const int32_t *fv_pick(fv_tape *t, const fv_ragged *column, const size_t *samples, size_t count);
+
+/* ---- fit ----------------------------------------------------------------------------------------- */
+
+/* What is learned: samples, and how to build their loss. */
+typedef struct {
+    void *model;
+    size_t samples;
+    const size_t *rows; /* of each sample */
+    /* Builds the loss, summed over these samples, and says what it is a sum over (rows, or samples), so
+     * that the mean over a whole batch is exact. Called on several tapes at once: reads the model only. */
+    fv_var *(*loss)(const void *model, fv_tape *t, const size_t *samples, size_t count,
+                    double *weight);
+    /* Optional: a score after each epoch, larger is better (say, accuracy on held-out data). */
+    double (*evaluate)(void *model);
+} fv_task;
+
+typedef struct {
+    int epochs; /* default 1 */
+    fv_batch_opts batch;
+    uint64_t seed;
+    int shards; /* a batch is cut into so many parts, whatever the threads; a power of two, default 4 */
+    int threads; /* default: all cores */
+    fv_optimizer_opts optimizer;
+    fv_schedule schedule;
+    double clip; /* global norm; default: none */
+    const char *
+        checkpoint; /* written after every epoch, on stop, and every save_every steps; NULL: none */
+    uint64_t save_every;
+    bool resume;      /* go on from the checkpoint when there is one */
+    const char *meta; /* JSON object kept in the checkpoint: vocabularies, options of the model */
+    const char *metrics; /* JSON lines, one an epoch, are appended to this file; NULL: none */
+    FILE *progress;      /* a bar (terminal) or a line now and then; NULL: silent */
+    const volatile sig_atomic_t
+        *stop; /* when it becomes nonzero: finish the step, save, FV_INTERRUPTED */
+} fv_fit_opts;
+
+typedef struct {
+    uint64_t steps;
+    int epochs;
+    double loss;  /* mean of the last epoch */
+    double score; /* of the last evaluation */
+    double best;  /* the largest score */
+    double seconds;
+    size_t tape_bytes; /* most memory that values and gradients took, over all shards */
+} fv_fit_result;
+
+/* Trains. The result is the same bits at any number of threads, and with or without a stop and resume in
+ * between. False: error says why; the parameters hold the last good step. */
+FV_MUST_CHECK bool fv_fit(fv_params *params, const fv_task *task, const fv_fit_opts *opts,
+                          fv_fit_result *result, fv_error *error);
+
+/* ---- metrics ------------------------------------------------------------------------------------- */
+
+/* Counts of (gold, predicted) pairs. */
+typedef struct {
+    size_t classes;
+    size_t *count; /* [classes, classes], gold by row */
+} fv_confusion;
+bool fv_confusion_init(fv_confusion *confusion, size_t classes, fv_error *error);
+void fv_confusion_free(fv_confusion *confusion);
+/* Counts a pair; a negative gold label is left out. */
+void fv_confusion_add(fv_confusion *confusion, int32_t gold, int32_t predicted);
+double fv_confusion_accuracy(const fv_confusion *confusion);
+/* Precision, recall and F1 of a class; 0 where the count below is 0. */
+void fv_confusion_class(const fv_confusion *confusion, size_t label, double *precision,
+                        double *recall, double *f1);
+
+/* ---- checkpoints ----------------------------------------------------------------------------------- */
+
+/* Writes parameters, the optimiser's state (NULL: none) and a JSON object as one .npz that numpy opens:
+ * to a temporary file in the same folder, fsync, rename, fsync of the folder. On failure the old file
+ * stands as it was. Equal contents give equal bytes. */
+FV_MUST_CHECK bool fv_checkpoint_save(const char *path, const fv_params *params,
+                                      const fv_optimizer *optimizer, const char *json,
+                                      fv_error *error);
+
+typedef struct fv_checkpoint fv_checkpoint;
+/* Reads a whole checkpoint and verifies every size, name and checksum; NULL and an error that names the
+ * file, the member and what is wrong otherwise. */
+fv_checkpoint *fv_checkpoint_open(const char *path, fv_error *error);
+/* Its JSON object; owned by the checkpoint. */
+const char *fv_checkpoint_json(const fv_checkpoint *checkpoint);
+/* Copies the values into a set with the same names and shapes (and into the optimiser, when not NULL).
+ * False: the first name or shape that differs; nothing was changed. */
+FV_MUST_CHECK bool fv_checkpoint_restore(const fv_checkpoint *checkpoint, fv_params *params,
+                                         fv_optimizer *optimizer, fv_error *error);
+void fv_checkpoint_close(fv_checkpoint *checkpoint);
+
+/* ---- text ------------------------------------------------------------------------------------------ */
+
+/* A vocabulary: texts with counts; id 0 is the unknown text. */
+typedef struct fv_vocab fv_vocab;
+fv_vocab *fv_vocab_new(fv_error *error);
+void fv_vocab_free(fv_vocab *vocab);
+/* Counts one more occurrence. Before fv_vocab_freeze only. */
+bool fv_vocab_count(fv_vocab *vocab, const char *text, fv_error *error);
+/* Gives ids 1 .. to the texts counted at least min_count times, most frequent first (ties by bytes), at
+ * most max_size of them (0: no limit). */
+bool fv_vocab_freeze(fv_vocab *vocab, size_t min_count, size_t max_size, fv_error *error);
+/* The id of a text, 0 when unknown; and back (NULL for id 0 or out of range). */
+int32_t fv_vocab_id(const fv_vocab *vocab, const char *text);
+const char *fv_vocab_text(const fv_vocab *vocab, int32_t id);
+size_t fv_vocab_occurrences(const fv_vocab *vocab, int32_t id);
+/* Ids in use: one more than the texts. */
+size_t fv_vocab_size(const fv_vocab *vocab);
+/* As a JSON array of texts in order of their ids, and back. The text is freed with fv_memory(text, 0). */
+char *fv_vocab_to_json(const fv_vocab *vocab, fv_error *error);
+fv_vocab *fv_vocab_from_json(const char *json, fv_error *error);
+
+/* Lower case of UTF-8 text (Unicode simple mapping), into out[size], cut at a whole character. */
+void fv_lower(const char *text, char *out, size_t size);
+/* Whether the bytes are well-formed UTF-8 without NUL; at, when not NULL, gets the first bad byte's place. */
+bool fv_utf8_valid(const char *text, size_t length, size_t *at);
+/* Hashed features of a word, numbers below rows: letter n-grams of length 2 to 4 of <lower-cased word>,
+ * prefixes and suffixes of length 1 to 4, its collapsed shape, its length. Returns how many (at most max). */
+size_t fv_word_features(const char *word, size_t rows, int32_t *ids, size_t max);
+enum { FV_WORD_FEATURES = 60 };
+/* Splits running text: runs of letters and digits (with inner apostrophes) and single other characters,
+ * lower-cased. Calls word(context, text) for each; stops and returns false when that does. */
+bool fv_split_words(const char *text, bool (*word)(void *context, const char *text), void *context);
+
+/* ---- readers --------------------------------------------------------------------------------------- */
+
+enum {
+    FV_CONLLU_ID,
+    FV_CONLLU_FORM,
+    FV_CONLLU_LEMMA,
+    FV_CONLLU_UPOS,
+    FV_CONLLU_XPOS,
+    FV_CONLLU_FEATS,
+    FV_CONLLU_HEAD,
+    FV_CONLLU_DEPREL,
+    FV_CONLLU_DEPS,
+    FV_CONLLU_MISC,
+    FV_CONLLU_COLUMNS
+};
+
+/* A CoNLL-U file. Words are the lines with a plain number; comments, ranges (2-3) and empty nodes (5.1)
+ * are kept for writing. */
+typedef struct {
+    size_t sentences, words, ranges, empty_nodes;
+    const size_t *offsets;                           /* [sentences + 1] into the words */
+    const char *const (*columns)[FV_CONLLU_COLUMNS]; /* [words]: its ten columns */
+    const size_t *lines;                             /* [words]: its line in the file, from 1 */
+    const char *path;
+    struct fvi_conllu *inside;
+} fv_conllu;
+/* Reads path, or standard input for "-". NULL and "file:line:column: what is wrong, what was expected"
+ * when it is malformed. Takes CRLF, a byte-order mark, and a missing last blank line. */
+fv_conllu *fv_conllu_read(const char *path, fv_error *error);
+/* The same from bytes; name stands in messages. */
+fv_conllu *fv_conllu_parse(const char *name, const char *bytes, size_t length, fv_error *error);
+void fv_conllu_free(fv_conllu *file);
+/* Writes one sentence with all its lines; upos, when not NULL, replaces the UPOS of its words. False: writing failed. */
+bool fv_conllu_write(FILE *out, const fv_conllu *file, size_t sentence, const char *const *upos);
+/* The 17 UPOS tags in alphabetical order, and the number of one (-1: not a UPOS tag). */
+enum { FV_UPOS_TAGS = 17 };
+const char *fv_upos_name(int32_t tag);
+int32_t fv_upos_tag(const char *name);
+
+/* Labelled texts, one a line: label, separator, text, without quoting. Tab when separator is 0. */
+typedef struct {
+    size_t samples;
+    const char *const *label, *const *text; /* [samples] */
+    const size_t *lines;
+    const char *path;
+    struct fvi_tsv *inside;
+} fv_tsv;
+fv_tsv *fv_tsv_read(const char *path, char separator, fv_error *error);
+void fv_tsv_free(fv_tsv *file);
+
+/* ---- reports --------------------------------------------------------------------------------------- */
+
+/* A progress bar with rate and time left; see fv_fit_opts.progress. total: steps in all. */
+typedef struct {
+    FILE *out;
+    uint64_t total, done, first;
+    double started, drawn;
+    bool terminal, color;
+} fv_progress;
+void fv_progress_begin(fv_progress *p, FILE *out, uint64_t done, uint64_t total);
+/* Shows it again when a tenth of a second has passed (ten seconds when out is no terminal). */
+void fv_progress_update(fv_progress *p, uint64_t done, const char *text);
+/* Ends the line (and clears it when text is NULL). */
+void fv_progress_end(fv_progress *p, const char *text);
+
+/* Draws attention weights [heads, count, count] over words as an SVG, one panel a head, words on both
+ * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. */
+bool fv_svg_attention(const char *path, const char *title, size_t count, const char *const *words,
+                      const char *const *tags, size_t heads, const float *weights, fv_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
