@@ -1,0 +1,86 @@
+/* Shared by the attention kernels: the pieces of a batch, tickets that deal work to threads, and dropout. */
+#ifndef FVI_ATTENTION_H
+#define FVI_ATTENTION_H
+
+#include "tensor/internal.h"
+
+#include <math.h>
+
+/* The type of a score's real part: what comparisons and maxima work with. */
+#if defined(FV_COMPLEX) || defined(FV_F64)
+typedef double fvi_part;
+#else
+typedef float fvi_part;
+#endif
+
+/* Query segment s and key segment s: first row and number of rows of each, and where its dense bytes start. */
+typedef struct {
+    size_t query, queries, key, keys, byte;
+} fvi_piece;
+
+static inline size_t fvi_pieces(const fvi_attention *a)
+{
+    return a->mask != NULL && a->mask->queries != NULL ? a->mask->queries->count : 1;
+}
+
+/* Piece number s, when byte is where its dense bytes start. */
+static inline fvi_piece fvi_piece_at(const fvi_attention *a, size_t s, size_t byte)
+{
+    fvi_piece p = {0, a->queries, 0, a->keys, byte};
+    if (a->mask == NULL)
+        return p;
+    const fv_segments *q = a->mask->queries, *k = a->mask->keys ? a->mask->keys : q;
+    if (q != NULL) {
+        p.query = q->offsets[s];
+        p.queries = q->offsets[s + 1] - p.query;
+    }
+    if (k != NULL) {
+        p.key = k->offsets[s];
+        p.keys = k->offsets[s + 1] - p.key;
+    }
+    return p;
+}
+
+static inline size_t fvi_piece_bytes(const fvi_piece *p)
+{
+    return p->queries * p->keys;
+}
+
+/* Threads walk the same list of tasks; each runs the task whose number it drew. */
+static inline size_t fvi_draw(size_t *ticket)
+{
+    size_t mine;
+#pragma omp atomic capture
+    mine = (*ticket)++;
+    return mine;
+}
+
+/* Dropout as integers: a weight is kept when its bits are at least this. */
+static inline uint64_t fvi_drop_below(const fvi_attention *a)
+{
+    return a->dropout > 0 ? (uint64_t)(a->dropout * 0x1p32) : 0;
+}
+
+/* Index of the bits of the weight of query row i in head h at key position 0. */
+static inline uint64_t fvi_drop_index(const fvi_attention *a, size_t h, size_t i)
+{
+    return ((uint64_t)h * a->queries + i) << 32;
+}
+
+/* The column of relative that position i reads for position j. */
+static inline size_t fvi_relative_at(const fvi_attention *a, size_t i, size_t j)
+{
+    const int64_t clip = a->clip, distance = (int64_t)j - (int64_t)i;
+    return (size_t)((distance < -clip ? -clip : distance > clip ? clip : distance) + clip);
+}
+
+/* Row by row: any mask, at a cost of the pairs that are visible. */
+#define fvi_attention_rows_scratch  FVI_NAME(fvi_attention_rows_scratch)
+#define fvi_attention_rows_forward  FVI_NAME(fvi_attention_rows_forward)
+#define fvi_attention_rows_backward FVI_NAME(fvi_attention_rows_backward)
+size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad);
+void fvi_attention_rows_forward(const fvi_attention *a, int threads, fv_real *scratch);
+void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
+                                 fv_real *scratch);
+
+#endif
