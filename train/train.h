@@ -50,13 +50,19 @@ const fv_optimizer_opts *fv_optimizer_get(const fv_optimizer *optimizer);
 
 typedef enum { FV_CONSTANT, FV_LINEAR, FV_COSINE, FV_INVERSE_SQRT } fv_schedule_kind;
 
-/* What the learning rate is multiplied by: rises from 0 over the warm-up, then follows its kind. */
+/* What the learning rate is multiplied by at update s (from 0) of total, with W steps of warm-up:
+ *   warm-up       (s + 1) / W                              while s < W, so 1 is reached at s = W - 1;
+ *   constant      1                                        afterwards;
+ *   linear        final + (1 - final) (total - s) / (total - W)
+ *   cosine        final + (1 - final) (1 + cos(pi (s - W) / (total - W))) / 2
+ *   inverse sqrt  sqrt(max(W, 1) / (s + 1))                (Vaswani et al., 2017, arXiv 1706.03762).
+ * Linear and cosine stay at final from s = total on. */
 typedef struct {
     fv_schedule_kind kind;
-    double warmup; /* steps when >= 1, else a share of all steps; default 0 */
-    double final;  /* linear and cosine end at this share of the rate; default 0 */
+    double warmup; /* W when >= 1, else a share of total; the nearest whole number; default 0 */
+    double final;  /* where linear and cosine end, as a share of the rate; default 0 */
 } fv_schedule;
-/* The factor for update number step (from 0) of total. */
+/* That factor; 1 when schedule is NULL. */
 double fv_schedule_at(const fv_schedule *schedule, uint64_t step, uint64_t total);
 
 /* ---- batches ------------------------------------------------------------------------------------- */
@@ -149,12 +155,14 @@ typedef struct {
 } fv_confusion;
 bool fv_confusion_init(fv_confusion *confusion, size_t classes, fv_error *error);
 void fv_confusion_free(fv_confusion *confusion);
-/* Counts a pair; a negative gold label is left out. */
+/* Counts a pair; one with a label outside 0 .. classes - 1 is left out (as a negative gold label). */
 void fv_confusion_add(fv_confusion *confusion, int32_t gold, int32_t predicted);
 double fv_confusion_accuracy(const fv_confusion *confusion);
 /* Precision, recall and F1 of a class; 0 where the count below is 0. */
 void fv_confusion_class(const fv_confusion *confusion, size_t label, double *precision,
                         double *recall, double *f1);
+/* The mean F1 of the classes that occur, as gold or as predicted; 0 when none does. */
+double fv_confusion_macro_f1(const fv_confusion *confusion);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 
