@@ -29,7 +29,7 @@ struct fv_var {
     const void *options;   /* what the op keeps from its call */
     const char *name;      /* of a parameter; else NULL */
     fv_var *previous;      /* the value recorded before this one */
-    struct fvi_rows *rows; /* gradient of a table, by touched rows (see fv_touched) */
+    struct fvi_use *use;   /* of a parameter: what the tape knows about it */
 };
 
 /* ---- parameters -------------------------------------------------------------------------------- */
@@ -49,6 +49,7 @@ typedef struct {
     size_t index;      /* its place in the set */
     bool no_decay;     /* weight decay leaves it alone (biases, norms, tables) */
     bool touched_rows; /* the optimiser updates only the rows that a step used */
+    bool frozen;       /* saved with the rest, but never trained */
 } fv_param;
 
 /* A place in a parameter set: names are made under its prefix. Passed by value. */
@@ -161,10 +162,9 @@ fv_var *fv_segment_max(fv_tape *t, fv_var *x, const fv_segments *segments);
 
 typedef struct {
     double smoothing; /* label smoothing: this share is spread over all classes; default 0 */
-    int32_t ignore;   /* rows with this label are left out; default: every negative label */
 } fv_cross_entropy_opts;
-/* The sum over rows of -log softmax(x)[label]: [rows, classes] and labels[rows] -> scalar. When count is
- * not NULL, how many rows were not ignored. */
+/* The sum over rows of -log softmax(x)[label]: [rows, classes] and labels[rows] -> scalar. Rows with a
+ * negative label are left out; count, when not NULL, gets how many were not. */
 fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
                              const fv_cross_entropy_opts *opts, size_t *count);
 

@@ -53,16 +53,19 @@ fv_var *fv_norm_forward(fv_tape *t, const fv_norm *layer, fv_var *x);
 
 /* ---- positions ----------------------------------------------------------------------------------- */
 
-/* Learned absolute positions; table of normal values with deviation 0.02. */
+/* A vector for each position of a sample: learned (normal, deviation 0.02), or fixed sines and cosines,
+ * sin(p / 10000^(2i/d)) at 2i and cos at 2i + 1 (Vaswani et al., 2017, arXiv 1706.03762). */
 typedef struct {
     fv_param *weight; /* [positions, d] */
 } fv_positions;
-fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d);
-/* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]. */
+typedef struct {
+    bool sinusoidal;
+} fv_positions_opts;
+fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d, const fv_positions_opts *opts);
+/* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]. A segment
+ * longer than the table is an error. */
 fv_var *fv_positions_forward(fv_tape *t, const fv_positions *layer, fv_var *x,
                              const fv_segments *segments);
-/* The same with fixed sines and cosines: sin(p / 10000^(2i/d)) at 2i, cos at 2i + 1. Vaswani et al., 2017. */
-fv_var *fv_sinusoidal_forward(fv_tape *t, fv_var *x, const fv_segments *segments);
 
 /* ---- multi-head attention ------------------------------------------------------------------------ */
 

@@ -9,9 +9,11 @@
 #include <complex.h>
 #define fv_re(x) creal(x)
 #define fv_im(x) cimag(x)
+typedef double complex fvi_wide; /* what losses are summed in */
 #else
 #define fv_re(x) (x)
 #define fv_im(x) (0.0)
+typedef double fvi_wide;
 #endif
 
 /* ---- instruction sets --------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+/* Reverse mode: from a loss of one number to the gradient of everything it was made of. */
+#include "autograd/internal.h"
+
+#include <string.h>
+
+fv_real *fv_grad(fv_tape *t, fv_var *x)
+{
+    if (x == NULL || !x->needs_grad || x->grad != NULL)
+        return x == NULL ? NULL : x->grad;
+    if (x->op == t->ops->op[FVI_OP_reshape]) /* a view: its gradient is a view too */
+        x->grad = fv_grad(t, x->in[0]);
+    else
+        x->grad = fv_tape_alloc(t, fvi_count(x), sizeof(fv_real));
+    return x->grad;
+}
+
+static void forget_gradients(fv_tape *t)
+{
+    for (fv_var *v = t->last; v != NULL; v = v->previous) {
+        v->grad = NULL;
+        if (v->use != NULL) {
+            v->use->gathered = NULL;
+            v->use->touched = 0;
+        }
+    }
+}
+
+/* A table that was gathered from gets its gradient by rows, or added to a dense one where it also has that. */
+static void finish_table(fv_tape *t, fvi_use *use)
+{
+    const fv_shape shape = use->var->value.shape;
+    size_t entries = 0, d = shape.size[1];
+    for (const fvi_gathered *g = use->gathered; g != NULL; g = g->next)
+        entries += g->bags ? fv_segments_rows(g->bags) : g->count;
+    if (use->var->grad == NULL) {
+        size_t most = entries < shape.size[0] ? entries : shape.size[0];
+        if (use->slot == NULL)
+            use->slot = fvi_calloc(shape.size[0], sizeof *use->slot);
+        if (use->slot == NULL)
+            fv_fail(&t->error, FV_FAILED, "out of memory for the rows of %s", use->param->name);
+        use->rows = fvi_tape_take(t, most, sizeof *use->rows);
+        use->row_grad = fv_tape_alloc(t, most * d, sizeof *use->row_grad);
+        if (!fv_tape_ok(t))
+            return;
+    }
+    t->ops->sum_gathered(use, d, use->var->grad);
+}
+
+bool fv_backward(fv_tape *t, fv_var *loss)
+{
+    if (!fv_tape_ok(t))
+        return false;
+    if (loss == NULL)
+        return fv_refuse(t, "backward", "no loss") != NULL;
+    if (fvi_count(loss) != 1)
+        return fv_refuse(t, "backward", "the loss is %s, expected one number", fv_describe(t, loss)) !=
+               NULL;
+    if (!loss->needs_grad)
+        return fv_refuse(t, "backward", "the loss depends on nothing that has a gradient%s",
+                         t->mode == FV_EVAL ? " (the tape is in FV_EVAL)" : "") != NULL;
+    forget_gradients(t);
+    fv_real *seed = fv_grad(t, loss);
+    if (seed != NULL)
+        seed[0] = 1;
+    for (fv_var *v = loss; v != NULL && fv_tape_ok(t); v = v->previous)
+        if (v->grad != NULL && v->op != NULL)
+            v->op->backward(t, v);
+    for (size_t i = 0; i < t->uses_capacity && fv_tape_ok(t); i++)
+        if (t->uses[i].gathered != NULL)
+            finish_table(t, &t->uses[i]);
+    return fv_tape_ok(t);
+}
+
+static const fvi_use *use_of(const fv_tape *t, const fv_param *param)
+{
+    size_t at = (size_t)fvi_hash(&param, sizeof param);
+    for (size_t tries = 0; tries < t->uses_capacity; tries++) {
+        const fvi_use *use = &t->uses[at++ & (t->uses_capacity - 1)];
+        if (use->param == param)
+            return use->var ? use : NULL;
+        if (use->param == NULL)
+            return NULL;
+    }
+    return NULL;
+}
+
+const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param)
+{
+    const fvi_use *use = use_of(t, param);
+    return use ? use->var->grad : NULL;
+}
+
+size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows, const fv_real **grad)
+{
+    const fvi_use *use = use_of(t, param);
+    if (use == NULL || use->touched == 0)
+        return 0;
+    *rows = use->rows;
+    *grad = use->row_grad;
+    return use->touched;
+}

@@ -1,0 +1,97 @@
+/* The inside of a tape, shared by autograd/ and the rooms to its right. */
+#ifndef FVI_AUTOGRAD_H
+#define FVI_AUTOGRAD_H
+
+#include "autograd/op.h"
+#include "tensor/internal.h"
+
+/* ops.def lists every op once; from it come the numbers, the tables and docs/ops.md. */
+typedef enum {
+#define X(name) FVI_OP_##name,
+#include "autograd/ops.def"
+#undef X
+    FVI_OP_COUNT
+} fvi_op_id;
+
+/* Rows of a table that one gather used, and where their gradient stands. */
+typedef struct fvi_gathered fvi_gathered;
+struct fvi_gathered {
+    const int32_t *ids;
+    size_t count;            /* ids, or bags */
+    const fv_segments *bags; /* NULL: id i belongs to gradient row i */
+    const fv_real *grad;     /* [count, d] */
+    fvi_gathered *next;
+};
+
+/* A parameter on a tape. What is below "kept" survives fv_tape_begin. */
+typedef struct fvi_use {
+    const fv_param *param;
+    fv_var *var;
+    fvi_gathered *gathered; /* newest first */
+    size_t touched;         /* after fv_backward: rows of a table, their numbers and gradients */
+    int32_t *rows;
+    fv_real *row_grad;
+    int32_t *slot; /* kept: [rows of the table], zero between steps */
+} fvi_use;
+
+/* What is compiled once for each instruction set. */
+typedef struct {
+    const fv_op *op[FVI_OP_COUNT];
+    /* Sums what the gathers of a table left into use->rows and use->row_grad, or into dense. */
+    void (*sum_gathered)(fvi_use *use, size_t d, fv_real *dense);
+} fvi_ops;
+#define X(isa) extern const fvi_ops FVI_JOIN(fvi_ops, isa);
+FVI_EACH_ISA(X)
+#undef X
+/* The ops of an instruction set. */
+const fvi_ops *fvi_ops_for(fvi_isa isa);
+
+struct fv_tape {
+    fvi_arena arena;
+    fv_mode mode;
+    uint64_t seed, step;
+    int threads;
+    const fvi_ops *ops;
+    fv_var *last; /* newest value; the others hang on its previous */
+    size_t recorded;
+    fv_error error;
+    fvi_use *uses; /* open-addressed by parameter; capacity a power of two */
+    size_t uses_count, uses_capacity;
+};
+
+/* fv_record of a built-in op. */
+fv_var *fvi_record(fv_tape *t, fvi_op_id id, fv_shape shape, const void *options, size_t size,
+                   int inputs, fv_var *const *in);
+/* Memory of the tape that is not cleared; NULL and the error kept when out. */
+void *fvi_tape_take(fv_tape *t, size_t count, size_t size);
+/* Whether x is one of the tape's matrices [rows, d] (d > 0 columns); refuses with the op's name otherwise. */
+bool fvi_is_matrix(fv_tape *t, const char *op, const char *what, const fv_var *x);
+/* x's sizes as a matrix: all axes but the last, and the last. */
+static inline size_t fvi_columns(const fv_var *x)
+{
+    return x->value.shape.rank == 0 ? 1 : x->value.shape.size[x->value.shape.rank - 1];
+}
+static inline size_t fvi_count(const fv_var *x)
+{
+    return fv_shape_count(x->value.shape);
+}
+static inline size_t fvi_rows(const fv_var *x)
+{
+    size_t d = fvi_columns(x);
+    return d ? fvi_count(x) / d : 0;
+}
+
+
+/* The inputs of a check; see gradcheck.c. */
+struct fv_sampler {
+    fv_tape *tape;
+    uint64_t seed;
+    int inputs;                     /* handed out so far in this call */
+    fv_var *input[FV_MAX_INPUTS * 4];
+    int only;                       /* the input that is moved; -1: all */
+    size_t only_index;              /* its only element that is moved; SIZE_MAX: all, along a random direction */
+    uint64_t direction;
+    fv_real step;                   /* how far: real for differences, imaginary for the complex step */
+};
+
+#endif

@@ -1,0 +1,61 @@
+/* Dropout: the same numbers are dropped in backward, drawn again instead of stored. */
+#include "autograd/ops/ops.h"
+#include "tensor/philox.h"
+
+typedef struct {
+    fv_rng rng;
+    double p;
+} dropout_options;
+
+/* out[i] (+)= keep(i) ? x[i] / (1 - p) : 0 */
+static void drop(const dropout_options *o, size_t n, const fv_real *restrict x, fv_real *restrict out,
+                 bool add)
+{
+    const uint32_t threshold = (uint32_t)(o->p * 0x1p32);
+    const fv_real scale = (fv_real)(1 / (1 - o->p));
+    for (size_t at = 0; at < n; at += FVI_PHILOX_BLOCK) {
+        uint32_t bits[FVI_PHILOX_BLOCK];
+        size_t count = n - at < FVI_PHILOX_BLOCK ? n - at : FVI_PHILOX_BLOCK;
+        fvi_philox_block(o->rng, at / 4, bits);
+        for (size_t i = 0; i < count; i++) {
+            fv_real kept = bits[i] >= threshold ? x[at + i] * scale : 0;
+            out[at + i] = add ? out[at + i] + kept : kept;
+        }
+    }
+}
+
+static bool dropout_forward(fv_tape *t, fv_var *y)
+{
+    (void)t;
+    drop(y->options, fvi_count(y), y->in[0]->value.data, y->value.data, false);
+    return true;
+}
+
+/* dx = dy / (1 - p) where x was kept */
+static void dropout_backward(fv_tape *t, fv_var *y)
+{
+    fv_real *dx = fv_grad(t, y->in[0]);
+    if (dx != NULL)
+        drop(y->options, fvi_count(y), y->grad, dx, true);
+}
+
+static fv_var *dropout_sample(fv_sampler *s, int which)
+{
+    return fv_dropout(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 17), -2, 2), which ? 0.1 : 0.5);
+}
+FVI_OP(dropout, "y = x / (1 - p) with probability 1 - p, else 0",
+       "Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov, 2014", 2)
+
+#if FVI_ONCE
+fv_var *fv_dropout(fv_tape *t, fv_var *x, double p)
+{
+    if (!given(t, "dropout", x))
+        return NULL;
+    if (!(p >= 0 && p < 1))
+        return fv_refuse(t, "dropout", "probability %g, expected 0 <= p < 1", p);
+    if (t->mode != FV_TRAIN || p == 0)
+        return x;
+    const dropout_options options = {fv_tape_rng(t), p};
+    return fvi_record(t, FVI_OP_dropout, x->value.shape, &options, sizeof options, 1, &x);
+}
+#endif
