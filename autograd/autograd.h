@@ -26,10 +26,11 @@ struct fv_var {
     fv_var *in[FV_MAX_INPUTS];
     int inputs;
     bool needs_grad;
-    const void *options;   /* what the op keeps from its call */
-    const char *name;      /* of a parameter; else NULL */
-    fv_var *previous;      /* the value recorded before this one */
-    struct fvi_use *use;   /* of a parameter: what the tape knows about it */
+    const void *options; /* what the op keeps from its call */
+    void *saved;         /* what forward leaves for backward */
+    const char *name;    /* of a parameter; else NULL */
+    fv_var *previous;    /* the value recorded before this one */
+    struct fvi_use *use; /* of a parameter: what the tape knows about it */
 };
 
 /* ---- parameters -------------------------------------------------------------------------------- */

@@ -53,8 +53,8 @@ bool fv_backward(fv_tape *t, fv_var *loss)
     if (loss == NULL)
         return fv_refuse(t, "backward", "no loss") != NULL;
     if (fvi_count(loss) != 1)
-        return fv_refuse(t, "backward", "the loss is %s, expected one number", fv_describe(t, loss)) !=
-               NULL;
+        return fv_refuse(t, "backward", "the loss is %s, expected one number",
+                         fv_describe(t, loss)) != NULL;
     if (!loss->needs_grad)
         return fv_refuse(t, "backward", "the loss depends on nothing that has a gradient%s",
                          t->mode == FV_EVAL ? " (the tape is in FV_EVAL)" : "") != NULL;
@@ -90,7 +90,8 @@ const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param)
     return use ? use->var->grad : NULL;
 }
 
-size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows, const fv_real **grad)
+size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
+                  const fv_real **grad)
 {
     const fvi_use *use = use_of(t, param);
     if (use == NULL || use->touched == 0)

@@ -155,9 +155,10 @@ static void name_culprit(fv_sampler *s, fv_check_fn fn, void *context, const fv_
         }
         before += count;
     }
-    fv_fail(&result->error, FV_FAILED,
-            "gradient of input %d at element %zu: backward gives %.17g, the function changes by %.17g",
-            worst_input, worst_index, worst_given, worst_exact);
+    fv_fail(
+        &result->error, FV_FAILED,
+        "gradient of input %d at element %zu: backward gives %.17g, the function changes by %.17g",
+        worst_input, worst_index, worst_given, worst_exact);
 }
 
 /* The gradient against the derivative along each input alone (directions 1 ..) and all together. */
@@ -170,7 +171,8 @@ static bool check_first(fv_sampler *s, fv_check_fn fn, void *context, const fv_g
     s->step = 0;
     fv_var *y = evaluate(s, fn, context);
     if (!fv_backward(s->tape, y))
-        return fv_fail(&result->error, fv_tape_error(s->tape)->status, "%s", fv_tape_error(s->tape)->text);
+        return fv_fail(&result->error, fv_tape_error(s->tape)->status, "%s",
+                       fv_tape_error(s->tape)->text);
     fv_real *gradient = copy_gradients(s, &total);
     if (gradient == NULL)
         return fv_fail(&result->error, FV_FAILED, "gradcheck: no inputs, or out of memory");
@@ -197,7 +199,8 @@ static bool check_first(fv_sampler *s, fv_check_fn fn, void *context, const fv_g
 
 #if defined(FV_COMPLEX)
 /* u'Hv along random u and v; the Hessian times v is the tangent of the gradients. */
-static double second(fv_sampler *s, fv_check_fn fn, void *context, uint64_t u, uint64_t v, double *scale)
+static double second(fv_sampler *s, fv_check_fn fn, void *context, uint64_t u, uint64_t v,
+                     double *scale)
 {
     double sum = 0;
     s->only = -1;
@@ -224,7 +227,8 @@ static bool check_second(fv_sampler *s, fv_check_fn fn, void *context, const fv_
     for (uint64_t trial = 0; trial < (uint64_t)o->directions; trial++) {
         const uint64_t u = o->seed + 100 + 2 * trial, v = u + 1;
         double scale = 0;
-        double uhv = second(s, fn, context, u, v, &scale), vhu = second(s, fn, context, v, u, &scale);
+        double uhv = second(s, fn, context, u, v, &scale),
+               vhu = second(s, fn, context, v, u, &scale);
         double error = fabs(uhv - vhu) / (scale > 1e-12 ? scale : 1);
         if (!(error <= result->second_order))
             result->second_order = error;

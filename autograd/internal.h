@@ -81,17 +81,16 @@ static inline size_t fvi_rows(const fv_var *x)
     return d ? fvi_count(x) / d : 0;
 }
 
-
 /* The inputs of a check; see gradcheck.c. */
 struct fv_sampler {
     fv_tape *tape;
     uint64_t seed;
-    int inputs;                     /* handed out so far in this call */
+    int inputs; /* handed out so far in this call */
     fv_var *input[FV_MAX_INPUTS * 4];
-    int only;                       /* the input that is moved; -1: all */
-    size_t only_index;              /* its only element that is moved; SIZE_MAX: all, along a random direction */
+    int only;          /* the input that is moved; -1: all */
+    size_t only_index; /* its only element that is moved; SIZE_MAX: all, along a random direction */
     uint64_t direction;
-    fv_real step;                   /* how far: real for differences, imaginary for the complex step */
+    fv_real step; /* how far: real for differences, imaginary for the complex step */
 };
 
 #endif

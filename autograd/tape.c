@@ -75,8 +75,8 @@ void *fvi_tape_take(fv_tape *t, size_t count, size_t size)
 {
     void *block = fvi_arena_take(&t->arena, count, size);
     if (block == NULL)
-        fv_fail(&t->error, FV_FAILED, "out of memory for %zu x %zu bytes (the step holds %zu)", count,
-                size, t->arena.used);
+        fv_fail(&t->error, FV_FAILED, "out of memory for %zu x %zu bytes (the step holds %zu)",
+                count, size, t->arena.used);
     return block;
 }
 

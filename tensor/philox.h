@@ -8,7 +8,8 @@
 static inline void fvi_philox(fv_rng rng, uint64_t counter, uint32_t out[4])
 {
     uint32_t k0 = rng.key[0], k1 = rng.key[1];
-    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = rng.high[0], c3 = rng.high[1];
+    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = rng.high[0],
+             c3 = rng.high[1];
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;

@@ -22,7 +22,8 @@ Test(segments, find_and_check)
 /* The rule read off the documentation, pair by pair. */
 static bool rule(const fv_mask *m, long i, long j)
 {
-    long at = i + m->offset, left = m->left == FV_NONE ? 0 : m->left, right = m->right == FV_NONE ? 0 : m->right;
+    long at = i + m->offset, left = m->left == FV_NONE ? 0 : m->left,
+         right = m->right == FV_NONE ? 0 : m->right;
     if (m->causal && j > at)
         return false;
     if (m->left != 0 && j < at - left)
@@ -37,8 +38,8 @@ static void agree(const fv_mask *m, size_t queries, size_t keys, const bool expe
         size_t seen = 0;
         for (size_t j = 0; j < keys; j++) {
             cr_assert_eq(fv_mask_sees(m, queries, keys, i, j), expected[i * 6 + j],
-                         "row %zu key %zu causal %d offset %d window %d %d", i, j, m->causal, m->offset,
-                         m->left, m->right);
+                         "row %zu key %zu causal %d offset %d window %d %d", i, j, m->causal,
+                         m->offset, m->left, m->right);
             seen += expected[i * 6 + j];
         }
         pairs += seen;

@@ -54,9 +54,11 @@ static void gelu_backward(fv_tape *t, fv_var *y)
 
 static fv_var *gelu_sample(fv_sampler *s, int which)
 {
-    return fv_gelu(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(4, 9), which ? -6 : -2, which ? 6 : 2));
+    return fv_gelu(fv_sampler_tape(s),
+                   fv_sample(s, FV_SHAPE(4, 9), which ? -6 : -2, which ? 6 : 2));
 }
-FVI_OP(gelu, "y = x * (1 + erf(x / sqrt(2))) / 2", "Hendrycks and Gimpel, 2016, arXiv 1606.08415", 2)
+FVI_OP(gelu, "y = x * (1 + erf(x / sqrt(2))) / 2", "Hendrycks and Gimpel, 2016, arXiv 1606.08415",
+       2)
 
 static bool tanh_forward(fv_tape *t, fv_var *y)
 {
@@ -79,7 +81,8 @@ static void tanh_backward(fv_tape *t, fv_var *y)
 
 static fv_var *tanh_sample(fv_sampler *s, int which)
 {
-    return fv_tanh(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(4, 9), which ? -6 : -1, which ? 6 : 1));
+    return fv_tanh(fv_sampler_tape(s),
+                   fv_sample(s, FV_SHAPE(4, 9), which ? -6 : -1, which ? 6 : 1));
 }
 FVI_OP(tanh, "y = tanh(x)", "", 2)
 

@@ -156,7 +156,8 @@ static bool concat_forward(fv_tape *t, fv_var *y)
     for (int k = 0; k < y->inputs; k++) {
         size_t part = fvi_columns(y->in[k]);
         for (size_t r = 0; r < rows; r++)
-            memcpy(y->value.data + r * d + at, y->in[k]->value.data + r * part, part * sizeof(fv_real));
+            memcpy(y->value.data + r * d + at, y->in[k]->value.data + r * part,
+                   part * sizeof(fv_real));
         at += part;
     }
     return true;
@@ -190,7 +191,8 @@ fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b)
         return NULL;
     bool row = b->value.shape.rank == 1 && fvi_columns(a) == fvi_count(b);
     if (!row && !fv_shape_equal(a->value.shape, b->value.shape))
-        return fv_refuse(t, "add", "%s with %s: shapes differ", fv_describe(t, a), fv_describe(t, b));
+        return fv_refuse(t, "add", "%s with %s: shapes differ", fv_describe(t, a),
+                         fv_describe(t, b));
     return fvi_record(t, FVI_OP_add, a->value.shape, NULL, 0, 2, (fv_var *[]){a, b});
 }
 
@@ -199,7 +201,8 @@ fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b)
     if (!given(t, "mul", a) || !given(t, "mul", b))
         return NULL;
     if (!fv_shape_equal(a->value.shape, b->value.shape))
-        return fv_refuse(t, "mul", "%s with %s: shapes differ", fv_describe(t, a), fv_describe(t, b));
+        return fv_refuse(t, "mul", "%s with %s: shapes differ", fv_describe(t, a),
+                         fv_describe(t, b));
     return fvi_record(t, FVI_OP_mul, a->value.shape, NULL, 0, 2, (fv_var *[]){a, b});
 }
 

@@ -21,13 +21,25 @@ static fvi_attention call_of(const fv_var *y, bool together)
     const size_t k_at = together ? o->heads * o->qk : 0;
     const size_t v_at = together ? k_at + o->kv_heads * o->qk : 0;
     return (fvi_attention){.mask = o->masked ? &o->mask : NULL,
-                           .queries = fvi_rows(q), .keys = fvi_rows(k),
-                           .heads = o->heads, .kv_heads = o->kv_heads, .qk = o->qk, .vd = o->vd,
-                           .q = q->value.data, .k = k->value.data + k_at, .v = v->value.data + v_at,
-                           .q_row = fvi_columns(q), .k_row = fvi_columns(k), .v_row = fvi_columns(v),
-                           .y = y->value.data, .lse = y->saved, .scale = o->scale,
-                           .relative = relative ? relative->value.data : NULL, .clip = o->clip,
-                           .dropout = o->dropout, .rng = o->rng};
+                           .queries = fvi_rows(q),
+                           .keys = fvi_rows(k),
+                           .heads = o->heads,
+                           .kv_heads = o->kv_heads,
+                           .qk = o->qk,
+                           .vd = o->vd,
+                           .q = q->value.data,
+                           .k = k->value.data + k_at,
+                           .v = v->value.data + v_at,
+                           .q_row = fvi_columns(q),
+                           .k_row = fvi_columns(k),
+                           .v_row = fvi_columns(v),
+                           .y = y->value.data,
+                           .lse = y->saved,
+                           .scale = o->scale,
+                           .relative = relative ? relative->value.data : NULL,
+                           .clip = o->clip,
+                           .dropout = o->dropout,
+                           .rng = o->rng};
 }
 
 static bool forward(fv_tape *t, fv_var *y, bool together)
@@ -38,7 +50,8 @@ static bool forward(fv_tape *t, fv_var *y, bool together)
         return false;
     const fvi_attention a = call_of(y, together);
     fvi_mark mark = fvi_arena_mark(&t->arena);
-    fv_real *scratch = fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, false), sizeof *scratch);
+    fv_real *scratch =
+        fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, false), sizeof *scratch);
     if (scratch != NULL)
         fvi_attention_forward(&a, t->threads, scratch);
     fvi_arena_release(&t->arena, mark);
@@ -56,7 +69,8 @@ static void backward(fv_tape *t, fv_var *y, bool together)
                                   together && dv ? dv + (a.v - a.q) : dv,
                                   fv_grad(t, y->in[together ? 1 : 3])};
     fvi_mark mark = fvi_arena_mark(&t->arena);
-    fv_real *scratch = fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, true), sizeof *scratch);
+    fv_real *scratch =
+        fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, true), sizeof *scratch);
     if (scratch != NULL && fv_tape_ok(t))
         fvi_attention_backward(&a, &g, t->threads, scratch);
     fvi_arena_release(&t->arena, mark);
@@ -81,7 +95,8 @@ static fv_var *attention_sample(fv_sampler *s, int which)
     fv_var *k = fv_sample(s, FV_SHAPE(11, which == 1 ? 6 : 12), -1, 1);
     fv_var *v = fv_sample(s, FV_SHAPE(11, which == 1 ? 10 : 8), -1, 1);
     fv_attention_opts opts = {.heads = 4, .kv_heads = which == 1 ? 2 : 0};
-    fv_mask mask = {.queries = &sample_queries, .keys = &sample_keys, .causal = which == 2, .offset = 1};
+    fv_mask mask = {
+        .queries = &sample_queries, .keys = &sample_keys, .causal = which == 2, .offset = 1};
     if (which == 3) {
         mask.left = 1;
         mask.right = 2;
@@ -126,8 +141,8 @@ static bool resolve(fv_tape *t, const char *op, const fv_attention_opts *opts, c
     o->heads = opts->heads ? opts->heads : 1;
     o->kv_heads = opts->kv_heads ? opts->kv_heads : o->heads;
     if (q_columns % o->heads != 0 || o->heads % o->kv_heads != 0) {
-        fv_refuse(t, op, "%zu columns, %zu heads, %zu key heads: they must divide each other", q_columns,
-                  o->heads, o->kv_heads);
+        fv_refuse(t, op, "%zu columns, %zu heads, %zu key heads: they must divide each other",
+                  q_columns, o->heads, o->kv_heads);
         return false;
     }
     o->qk = q_columns / o->heads;
@@ -149,8 +164,8 @@ static bool resolve(fv_tape *t, const char *op, const fv_attention_opts *opts, c
         return true;
     const fv_shape r = opts->relative->value.shape;
     if (r.rank != 2 || r.size[0] != o->heads || r.size[1] % 2 == 0 || r.size[1] > INT32_MAX) {
-        fv_refuse(t, op, "relative bias %s, expected [%zu, 2 clip + 1]", fv_describe(t, opts->relative),
-                  o->heads);
+        fv_refuse(t, op, "relative bias %s, expected [%zu, 2 clip + 1]",
+                  fv_describe(t, opts->relative), o->heads);
         return false;
     }
     o->clip = (int)(r.size[1] / 2);
@@ -162,29 +177,34 @@ fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask 
 {
     const char *op = "attention";
     attention_options o = {.masked = false};
-    if (!given(t, op, q) || !given(t, op, k) || !given(t, op, v) || !fvi_is_matrix(t, op, "query", q) ||
-        !fvi_is_matrix(t, op, "key", k) || !fvi_is_matrix(t, op, "value", v))
+    if (!given(t, op, q) || !given(t, op, k) || !given(t, op, v) ||
+        !fvi_is_matrix(t, op, "query", q) || !fvi_is_matrix(t, op, "key", k) ||
+        !fvi_is_matrix(t, op, "value", v))
         return NULL;
     if (fvi_rows(k) != fvi_rows(v))
-        return fv_refuse(t, op, "keys %s with values %s: rows differ", fv_describe(t, k), fv_describe(t, v));
+        return fv_refuse(t, op, "keys %s with values %s: rows differ", fv_describe(t, k),
+                         fv_describe(t, v));
     if (!resolve(t, op, opts, mask, fvi_rows(q), fvi_rows(k), fvi_columns(q), &o))
         return NULL;
     if (fvi_columns(k) != o.kv_heads * o.qk || fvi_columns(v) % o.kv_heads != 0)
-        return fv_refuse(t, op, "queries %s of %zu heads, keys %s and values %s of %zu: widths do not fit",
-                         fv_describe(t, q), o.heads, fv_describe(t, k), fv_describe(t, v), o.kv_heads);
+        return fv_refuse(
+            t, op, "queries %s of %zu heads, keys %s and values %s of %zu: widths do not fit",
+            fv_describe(t, q), o.heads, fv_describe(t, k), fv_describe(t, v), o.kv_heads);
     o.vd = fvi_columns(v) / o.kv_heads;
     return fvi_record(t, FVI_OP_attention, FV_SHAPE(fvi_rows(q), o.heads * o.vd), &o, sizeof o, 4,
                       (fv_var *[]){q, k, v, opts ? opts->relative : NULL});
 }
 
-fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask, const fv_attention_opts *opts)
+fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
+                          const fv_attention_opts *opts)
 {
     const char *op = "self_attention";
     attention_options o = {.masked = false};
     if (!given(t, op, qkv) || !fvi_is_matrix(t, op, "input", qkv))
         return NULL;
     if (fvi_columns(qkv) % 3 != 0 || (opts && opts->kv_heads && opts->kv_heads != opts->heads))
-        return fv_refuse(t, op, "%s is not query, key and value of equal width", fv_describe(t, qkv));
+        return fv_refuse(t, op, "%s is not query, key and value of equal width",
+                         fv_describe(t, qkv));
     size_t rows = fvi_rows(qkv), d = fvi_columns(qkv) / 3;
     if (!resolve(t, op, opts, mask, rows, rows, d, &o))
         return NULL;
@@ -237,7 +257,8 @@ fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
         for (size_t i = 0; i < queries; i++)
             for (size_t j = 0; j < keys; j++)
                 if (fv_mask_sees(a.mask, a.queries, a.keys, q + i, k + j))
-                    w[(h * queries + i) * keys + j] = weight_of(&a, h, q + i, k + j, (long)j - (long)i);
+                    w[(h * queries + i) * keys + j] =
+                        weight_of(&a, h, q + i, k + j, (long)j - (long)i);
     return (fv_tensor){FV_SHAPE(a.heads, queries, keys), w};
 }
 #endif

@@ -8,8 +8,8 @@ typedef struct {
 } dropout_options;
 
 /* out[i] (+)= keep(i) ? x[i] / (1 - p) : 0 */
-static void drop(const dropout_options *o, size_t n, const fv_real *restrict x, fv_real *restrict out,
-                 bool add)
+static void drop(const dropout_options *o, size_t n, const fv_real *restrict x,
+                 fv_real *restrict out, bool add)
 {
     const uint32_t threshold = (uint32_t)(o->p * 0x1p32);
     const fv_real scale = (fv_real)(1 / (1 - o->p));

@@ -23,7 +23,8 @@ static bool gather_forward(fv_tape *t, fv_var *y)
     const gather_options *o = y->options;
     const size_t d = fvi_columns(y);
     for (size_t i = 0; i < o->count; i++)
-        memcpy(y->value.data + i * d, y->in[0]->value.data + (size_t)o->ids[i] * d, d * sizeof(fv_real));
+        memcpy(y->value.data + i * d, y->in[0]->value.data + (size_t)o->ids[i] * d,
+               d * sizeof(fv_real));
     return true;
 }
 
@@ -128,7 +129,8 @@ void FVI_NAME(fvi_sum_gathered)(fvi_use *use, size_t d, fv_real *dense)
         }
         for (size_t i = 0; i < g->count; i++) {
             const fv_real *restrict dy = g->grad + i * d;
-            size_t first = g->bags ? g->bags->offsets[i] : i, end = g->bags ? g->bags->offsets[i + 1] : i + 1;
+            size_t first = g->bags ? g->bags->offsets[i] : i,
+                   end = g->bags ? g->bags->offsets[i + 1] : i + 1;
             const fv_real scale = g->bags ? bag_scale(g->bags, i) : 1;
             for (size_t e = first; e < end; e++) {
                 fv_real *restrict row = row_of(use, g->ids[e], d);
@@ -154,7 +156,8 @@ static fv_var *gather(fv_tape *t, const char *op, fvi_op_id id, fv_var *table, c
             return fv_refuse(t, op, "id %d at %zu is outside table %s", (int)ids[i], i,
                              fv_describe(t, table));
     const gather_options options = {ids, count, bags};
-    return fvi_record(t, id, FV_SHAPE(count, fvi_columns(table)), &options, sizeof options, 1, &table);
+    return fvi_record(t, id, FV_SHAPE(count, fvi_columns(table)), &options, sizeof options, 1,
+                      &table);
 }
 
 fv_var *fv_gather(fv_tape *t, fv_var *table, const int32_t *ids, size_t count)
@@ -171,7 +174,7 @@ fv_var *fv_gather_bags(fv_tape *t, fv_var *table, const int32_t *ids, const fv_s
         return fv_refuse(t, "gather_bags", "no bags");
     if (!fv_segments_check(bags, fv_segments_rows(bags), &error))
         return fv_refuse(t, "gather_bags", "%s", error.text);
-    return gather(t, "gather_bags", FVI_OP_gather_bags, table, ids, fv_segments_rows(bags), bags->count,
-                  bags);
+    return gather(t, "gather_bags", FVI_OP_gather_bags, table, ids, fv_segments_rows(bags),
+                  bags->count, bags);
 }
 #endif

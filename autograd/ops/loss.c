@@ -50,7 +50,8 @@ static void cross_entropy_backward(fv_tape *t, fv_var *y)
     const cross_entropy_options *o = y->options;
     const size_t rows = fvi_rows(y->in[0]), classes = fvi_columns(y->in[0]);
     const fv_real *saved = y->saved, dy = y->grad[0];
-    const fv_real spread = (fv_real)(o->smoothing / (double)classes), on = (fv_real)(1 - o->smoothing);
+    const fv_real spread = (fv_real)(o->smoothing / (double)classes),
+                  on = (fv_real)(1 - o->smoothing);
     fv_real *dx = fv_grad(t, y->in[0]);
     for (size_t r = 0; dx != NULL && r < rows; r++) {
         const fv_real *restrict x = y->in[0]->value.data + r * classes;
@@ -67,8 +68,8 @@ static fv_var *cross_entropy_sample(fv_sampler *s, int which)
 {
     static const int32_t labels[] = {3, 0, -100, 16, 3};
     const fv_cross_entropy_opts opts = {.smoothing = which ? 0.1 : 0};
-    return fv_cross_entropy_sum(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(5, 17), -3, 3), labels, &opts,
-                                NULL);
+    return fv_cross_entropy_sum(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(5, 17), -3, 3), labels,
+                                &opts, NULL);
 }
 FVI_OP(cross_entropy, "y = sum over rows of -log softmax(x)[label]", "", 2)
 

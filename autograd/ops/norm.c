@@ -71,11 +71,14 @@ FVI_OP(layer_norm, "y = (x - mean) / sqrt(variance + 1e-5) * w + b",
 #if FVI_ONCE
 fv_var *fv_layer_norm(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias)
 {
-    if (!given(t, "layer_norm", x) || !given(t, "layer_norm", weight) || !given(t, "layer_norm", bias))
+    if (!given(t, "layer_norm", x) || !given(t, "layer_norm", weight) ||
+        !given(t, "layer_norm", bias))
         return NULL;
-    if (x->value.shape.rank < 1 || fvi_count(weight) != fvi_columns(x) || fvi_count(bias) != fvi_columns(x))
+    if (x->value.shape.rank < 1 || fvi_count(weight) != fvi_columns(x) ||
+        fvi_count(bias) != fvi_columns(x))
         return fv_refuse(t, "layer_norm", "%s with %s and %s: widths differ", fv_describe(t, x),
                          fv_describe(t, weight), fv_describe(t, bias));
-    return fvi_record(t, FVI_OP_layer_norm, x->value.shape, NULL, 0, 3, (fv_var *[]){x, weight, bias});
+    return fvi_record(t, FVI_OP_layer_norm, x->value.shape, NULL, 0, 3,
+                      (fv_var *[]){x, weight, bias});
 }
 #endif

@@ -6,8 +6,8 @@
 
 /* Defines the op called name from name_forward, name_backward and name_sample. */
 #define FVI_OP(name, formula, paper, samples)                                                      \
-    const fv_op FVI_NAME(fvi_op_##name) = {                                                        \
-        #name, formula, paper, name##_forward, name##_backward, samples, name##_sample};
+    const fv_op FVI_NAME(fvi_op_##name) = {#name,           formula, paper,        name##_forward, \
+                                           name##_backward, samples, name##_sample};
 
 /* Refuses a missing input, unless an earlier error explains it. */
 static inline bool given(fv_tape *t, const char *op, const fv_var *x)
@@ -18,7 +18,8 @@ static inline bool given(fv_tape *t, const char *op, const fv_var *x)
 }
 
 /* Whether segments cut x's rows; refuses with the op's name otherwise. */
-static inline bool segmented(fv_tape *t, const char *op, const fv_var *x, const fv_segments *segments)
+static inline bool segmented(fv_tape *t, const char *op, const fv_var *x,
+                             const fv_segments *segments)
 {
     fv_error error = {FV_OK, ""};
     if (segments == NULL)

@@ -13,10 +13,17 @@ static bool affine_forward(fv_tape *t, fv_var *y)
     const affine_options *o = y->options;
     const fv_var *x = y->in[0], *w = y->in[1], *b = y->in[2];
     size_t in = fvi_columns(x), out = fvi_columns(y);
-    multiply(t, (fvi_product){.m = fvi_rows(x), .n = out, .k = in,
-                              .a = x->value.data, .a_row = in, .a_col = 1,
-                              .b = w->value.data, .b_row = 1, .b_col = in,
-                              .c = y->value.data, .c_row = out,
+    multiply(t, (fvi_product){.m = fvi_rows(x),
+                              .n = out,
+                              .k = in,
+                              .a = x->value.data,
+                              .a_row = in,
+                              .a_col = 1,
+                              .b = w->value.data,
+                              .b_row = 1,
+                              .b_col = in,
+                              .c = y->value.data,
+                              .c_row = out,
                               .bias = b ? b->value.data : NULL,
                               .activation = o->relu ? FVI_RELU : FVI_IDENTITY});
     return true;
@@ -39,13 +46,31 @@ static void affine_backward(fv_tape *t, fv_var *y)
         dz = passed;
     }
     if (dz != NULL && dx != NULL)
-        multiply(t, (fvi_product){.m = rows, .n = in, .k = out, .a = dz, .a_row = out, .a_col = 1,
-                                  .b = w->value.data, .b_row = in, .b_col = 1,
-                                  .c = dx, .c_row = in, .add = true});
+        multiply(t, (fvi_product){.m = rows,
+                                  .n = in,
+                                  .k = out,
+                                  .a = dz,
+                                  .a_row = out,
+                                  .a_col = 1,
+                                  .b = w->value.data,
+                                  .b_row = in,
+                                  .b_col = 1,
+                                  .c = dx,
+                                  .c_row = in,
+                                  .add = true});
     if (dz != NULL && dw != NULL)
-        multiply(t, (fvi_product){.m = out, .n = in, .k = rows, .a = dz, .a_row = 1, .a_col = out,
-                                  .b = x->value.data, .b_row = in, .b_col = 1,
-                                  .c = dw, .c_row = in, .add = true});
+        multiply(t, (fvi_product){.m = out,
+                                  .n = in,
+                                  .k = rows,
+                                  .a = dz,
+                                  .a_row = 1,
+                                  .a_col = out,
+                                  .b = x->value.data,
+                                  .b_row = in,
+                                  .b_col = 1,
+                                  .c = dw,
+                                  .c_row = in,
+                                  .add = true});
     for (size_t r = 0; dz != NULL && db != NULL && r < rows; r++)
         add_to(out, dz + r * out, db);
     fvi_arena_release(&t->arena, mark);
@@ -55,7 +80,8 @@ static fv_var *affine_sample(fv_sampler *s, int which)
 {
     fv_tape *t = fv_sampler_tape(s);
     size_t rows = which == 3 ? 1 : 5, in = which == 3 ? 1 : 7, out = which == 3 ? 1 : 6;
-    fv_var *x = fv_sample(s, FV_SHAPE(rows, in), -1, 1), *w = fv_sample(s, FV_SHAPE(out, in), -1, 1);
+    fv_var *x = fv_sample(s, FV_SHAPE(rows, in), -1, 1),
+           *w = fv_sample(s, FV_SHAPE(out, in), -1, 1);
     fv_var *b = which == 1 ? NULL : fv_sample(s, FV_SHAPE(out), -1, 1);
     return which == 2 ? fv_affine_relu(t, x, w, b) : fv_affine(t, x, w, b);
 }
@@ -66,9 +92,17 @@ static bool matmul_forward(fv_tape *t, fv_var *y)
 {
     const fv_var *a = y->in[0], *b = y->in[1];
     size_t k = fvi_columns(a), n = fvi_columns(b);
-    multiply(t, (fvi_product){.m = fvi_rows(a), .n = n, .k = k, .a = a->value.data, .a_row = k, .a_col = 1,
-                              .b = b->value.data, .b_row = n, .b_col = 1,
-                              .c = y->value.data, .c_row = n});
+    multiply(t, (fvi_product){.m = fvi_rows(a),
+                              .n = n,
+                              .k = k,
+                              .a = a->value.data,
+                              .a_row = k,
+                              .a_col = 1,
+                              .b = b->value.data,
+                              .b_row = n,
+                              .b_col = 1,
+                              .c = y->value.data,
+                              .c_row = n});
     return true;
 }
 
@@ -79,13 +113,31 @@ static void matmul_backward(fv_tape *t, fv_var *y)
     size_t m = fvi_rows(a), k = fvi_columns(a), n = fvi_columns(b);
     fv_real *da = fv_grad(t, a), *db = fv_grad(t, b);
     if (da != NULL)
-        multiply(t, (fvi_product){.m = m, .n = k, .k = n, .a = y->grad, .a_row = n, .a_col = 1,
-                                  .b = b->value.data, .b_row = 1, .b_col = n,
-                                  .c = da, .c_row = k, .add = true});
+        multiply(t, (fvi_product){.m = m,
+                                  .n = k,
+                                  .k = n,
+                                  .a = y->grad,
+                                  .a_row = n,
+                                  .a_col = 1,
+                                  .b = b->value.data,
+                                  .b_row = 1,
+                                  .b_col = n,
+                                  .c = da,
+                                  .c_row = k,
+                                  .add = true});
     if (db != NULL)
-        multiply(t, (fvi_product){.m = k, .n = n, .k = m, .a = a->value.data, .a_row = 1, .a_col = k,
-                                  .b = y->grad, .b_row = n, .b_col = 1,
-                                  .c = db, .c_row = n, .add = true});
+        multiply(t, (fvi_product){.m = k,
+                                  .n = n,
+                                  .k = m,
+                                  .a = a->value.data,
+                                  .a_row = 1,
+                                  .a_col = k,
+                                  .b = y->grad,
+                                  .b_row = n,
+                                  .b_col = 1,
+                                  .c = db,
+                                  .c_row = n,
+                                  .add = true});
 }
 
 static fv_var *matmul_sample(fv_sampler *s, int which)
@@ -96,7 +148,8 @@ static fv_var *matmul_sample(fv_sampler *s, int which)
 FVI_OP(matmul, "y = a b", "", 2)
 
 #if FVI_ONCE
-static fv_var *affine(fv_tape *t, const char *op, bool relu, fv_var *x, fv_var *weight, fv_var *bias)
+static fv_var *affine(fv_tape *t, const char *op, bool relu, fv_var *x, fv_var *weight,
+                      fv_var *bias)
 {
     if (!given(t, op, x) || !given(t, op, weight) || !fvi_is_matrix(t, op, "input", x))
         return NULL;
@@ -108,8 +161,8 @@ static fv_var *affine(fv_tape *t, const char *op, bool relu, fv_var *x, fv_var *
         return fv_refuse(t, op, "weight %s with bias %s: outputs differ", fv_describe(t, weight),
                          fv_describe(t, bias));
     const affine_options options = {relu};
-    return fvi_record(t, FVI_OP_affine, FV_SHAPE(fvi_rows(x), w.size[0]), &options, sizeof options, 3,
-                      (fv_var *[]){x, weight, bias});
+    return fvi_record(t, FVI_OP_affine, FV_SHAPE(fvi_rows(x), w.size[0]), &options, sizeof options,
+                      3, (fv_var *[]){x, weight, bias});
 }
 
 fv_var *fv_affine(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias)

@@ -14,14 +14,16 @@ static const fv_segments sample_segments = {4, sample_at};
 /* ---- neighbours: the rows at -radius .. radius side by side ------------------------------------------ */
 
 /* For every row r of segment s and every neighbour inside it: copies x to y, or adds dy to dx. */
-static void each_neighbour(const segment_options *o, size_t d, const fv_real *from, fv_real *to, bool back)
+static void each_neighbour(const segment_options *o, size_t d, const fv_real *from, fv_real *to,
+                           bool back)
 {
     const size_t radius = (size_t)o->radius, width = (2 * radius + 1) * d;
     for (size_t s = 0; s < o->segments->count; s++) {
         size_t first = o->segments->offsets[s], end = o->segments->offsets[s + 1];
         for (size_t r = first; r < end; r++)
             for (size_t k = 0; k <= 2 * radius; k++) {
-                size_t place = r * width + k * d, other = r + k; /* shifted by radius: no negatives */
+                size_t place = r * width + k * d,
+                       other = r + k; /* shifted by radius: no negatives */
                 bool inside = other >= first + radius && other < end + radius;
                 if (inside && back)
                     add_to(d, from + place, to + (other - radius) * d);
@@ -83,7 +85,8 @@ static void add_positions_backward(fv_tape *t, fv_var *y)
     if (dx != NULL)
         add_to(fvi_count(y), y->grad, dx);
     for (size_t s = 0; de != NULL && s < segments->count; s++)
-        add_to((segments->offsets[s + 1] - segments->offsets[s]) * d, y->grad + segments->offsets[s] * d, de);
+        add_to((segments->offsets[s + 1] - segments->offsets[s]) * d,
+               y->grad + segments->offsets[s] * d, de);
 }
 
 static fv_var *add_positions_sample(fv_sampler *s, int which)
@@ -143,7 +146,8 @@ static void segment_mean_backward(fv_tape *t, fv_var *y)
 static fv_var *segment_mean_sample(fv_sampler *s, int which)
 {
     (void)which;
-    return fv_segment_mean(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -2, 2), &sample_segments);
+    return fv_segment_mean(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -2, 2),
+                           &sample_segments);
 }
 FVI_OP(segment_mean, "y[s] = mean of x over the rows of segment s", "", 1)
 
@@ -163,7 +167,8 @@ static void segment_sum_backward(fv_tape *t, fv_var *y)
 static fv_var *segment_sum_sample(fv_sampler *s, int which)
 {
     (void)which;
-    return fv_segment_sum(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -2, 2), &sample_segments);
+    return fv_segment_sum(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -2, 2),
+                          &sample_segments);
 }
 FVI_OP(segment_sum, "y[s] = sum of x over the rows of segment s", "", 1)
 
@@ -178,8 +183,8 @@ static bool segment_max_forward(fv_tape *t, fv_var *y)
         for (size_t c = 0; c < d; c++) {
             size_t best = SIZE_MAX;
             for (size_t r = segments->offsets[s]; r < segments->offsets[s + 1]; r++)
-                if (best == SIZE_MAX ||
-                    fv_re(y->in[0]->value.data[r * d + c]) > fv_re(y->in[0]->value.data[best * d + c]))
+                if (best == SIZE_MAX || fv_re(y->in[0]->value.data[r * d + c]) >
+                                            fv_re(y->in[0]->value.data[best * d + c]))
                     best = r;
             won[s * d + c] = best;
             y->value.data[s * d + c] = best == SIZE_MAX ? 0 : y->in[0]->value.data[best * d + c];
@@ -200,7 +205,9 @@ static void segment_max_backward(fv_tape *t, fv_var *y)
 static fv_var *segment_max_sample(fv_sampler *s, int which)
 {
     (void)which;
-    return fv_segment_max(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -2, 2), &sample_segments);
+    /* far apart, so that no difference step changes the winner */
+    return fv_segment_max(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(9, 5), -20, 20),
+                          &sample_segments);
 }
 FVI_OP(segment_max, "y[s] = largest of x over the rows of segment s", "", 1)
 
@@ -213,7 +220,8 @@ fv_var *fv_neighbours(fv_tape *t, fv_var *x, const fv_segments *segments, int ra
     if (radius < 0 || !fvi_mul(2 * (size_t)radius + 1, fvi_columns(x), &width))
         return fv_refuse(t, "neighbours", "radius %d for %s", radius, fv_describe(t, x));
     const segment_options options = {segments, radius};
-    return fvi_record(t, FVI_OP_neighbours, FV_SHAPE(fvi_rows(x), width), &options, sizeof options, 1, &x);
+    return fvi_record(t, FVI_OP_neighbours, FV_SHAPE(fvi_rows(x), width), &options, sizeof options,
+                      1, &x);
 }
 
 fv_var *fv_add_positions(fv_tape *t, fv_var *x, fv_var *table, const fv_segments *segments)
@@ -223,22 +231,26 @@ fv_var *fv_add_positions(fv_tape *t, fv_var *x, fv_var *table, const fv_segments
         !fvi_is_matrix(t, op, "table", table))
         return NULL;
     if (fvi_columns(table) != fvi_columns(x))
-        return fv_refuse(t, op, "%s with %s: widths differ", fv_describe(t, x), fv_describe(t, table));
+        return fv_refuse(t, op, "%s with %s: widths differ", fv_describe(t, x),
+                         fv_describe(t, table));
     for (size_t s = 0; s < segments->count; s++)
         if (segments->offsets[s + 1] - segments->offsets[s] > fvi_rows(table))
             return fv_refuse(t, op, "segment %zu has %zu rows, more than the positions of %s", s,
-                             segments->offsets[s + 1] - segments->offsets[s], fv_describe(t, table));
+                             segments->offsets[s + 1] - segments->offsets[s],
+                             fv_describe(t, table));
     const segment_options options = {segments, 0};
     return fvi_record(t, FVI_OP_add_positions, x->value.shape, &options, sizeof options, 2,
                       (fv_var *[]){x, table});
 }
 
-static fv_var *pooled(fv_tape *t, const char *op, fvi_op_id id, fv_var *x, const fv_segments *segments)
+static fv_var *pooled(fv_tape *t, const char *op, fvi_op_id id, fv_var *x,
+                      const fv_segments *segments)
 {
     if (!given(t, op, x) || !segmented(t, op, x, segments))
         return NULL;
     const segment_options options = {segments, 0};
-    return fvi_record(t, id, FV_SHAPE(segments->count, fvi_columns(x)), &options, sizeof options, 1, &x);
+    return fvi_record(t, id, FV_SHAPE(segments->count, fvi_columns(x)), &options, sizeof options, 1,
+                      &x);
 }
 
 fv_var *fv_segment_mean(fv_tape *t, fv_var *x, const fv_segments *segments)
