@@ -20,8 +20,9 @@ typedef struct {
     bool no_bias;
 } fv_linear_opts;
 fv_linear fv_linear_init(fv_scope scope, size_t in, size_t out, const fv_linear_opts *opts);
-/* [rows, in] -> [rows, out] */
+/* [rows, in] -> [rows, out], and the same with relu folded in. */
 fv_var *fv_linear_forward(fv_tape *t, const fv_linear *layer, fv_var *x);
+fv_var *fv_linear_relu_forward(fv_tape *t, const fv_linear *layer, fv_var *x);
 
 /* ---- embedding ----------------------------------------------------------------------------------- */
 
@@ -61,7 +62,8 @@ typedef struct {
 typedef struct {
     bool sinusoidal;
 } fv_positions_opts;
-fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d, const fv_positions_opts *opts);
+fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d,
+                               const fv_positions_opts *opts);
 /* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]. A segment
  * longer than the table is an error. */
 fv_var *fv_positions_forward(fv_tape *t, const fv_positions *layer, fv_var *x,
