@@ -101,6 +101,8 @@ bool fv_tape_ok(const fv_tape *tape);
 /* The first error since fv_tape_begin; status FV_OK when there is none. */
 const fv_error *fv_tape_error(const fv_tape *tape);
 fv_mode fv_tape_mode(const fv_tape *tape);
+/* The random stream of the value that is recorded next: a function of (seed, step, place on the tape). */
+fv_rng fv_tape_rng(const fv_tape *t);
 /* Bytes of values and gradients: now, and the most there ever were. */
 size_t fv_tape_bytes(const fv_tape *tape, size_t *peak);
 /* Memory that lives until the next fv_tape_begin, cleared; NULL (and the tape keeps the error) when out. */

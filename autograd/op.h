@@ -30,8 +30,6 @@ fv_real *fv_grad(fv_tape *t, fv_var *x);
 fv_var *fv_refuse(fv_tape *t, const char *op, const char *format, ...) FV_PRINTF(3, 4);
 /* "[4, 6] of name", for messages; lives until the next fv_tape_begin. */
 const char *fv_describe(fv_tape *t, const fv_var *x);
-/* The random stream of the value that is recorded next: a function of (seed, step, place on the tape). */
-fv_rng fv_tape_rng(const fv_tape *t);
 /* Threads that a kernel may use. */
 int fv_tape_threads(const fv_tape *t);
 
