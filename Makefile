@@ -1,33 +1,43 @@
 # fovea: `make` builds, `make demo` trains the tagger, `make test` checks everything, `make help` lists the rest.
+#
+# On the command line: CC=clang  OPENMP=0 (one thread)  V=1 (show the commands)  BUILD=folder
+# PREFIX=/usr  WERROR= (warnings stay warnings)  BUILDS=float (only that one)
 
 CC       ?= cc
+CXX      ?= c++
 AR       ?= ar
+INSTALL  ?= install
 CFLAGS   ?= -O3 -g
-PREFIX   ?= /usr/local
-DESTDIR  ?=
-BUILD    ?= build
+CPPFLAGS ?=
+LDFLAGS  ?=
+WERROR   ?= -Werror
 OPENMP   ?= 1
 THREADS  ?= 2
-WERROR   ?= -Werror
-VERSION  := 0.1.0
+BUILD    ?= build
+DESTDIR  ?=
+PREFIX   ?= /usr/local
+bindir     ?= $(PREFIX)/bin
+libdir     ?= $(PREFIX)/lib
+includedir ?= $(PREFIX)/include
 
-# Libraries that are not the core's own work: Debian's libjansson-dev and libutf8proc-dev, uthash-dev (headers).
-ZLIB_LIBS     ?= -lz
-JANSSON_LIBS  ?= -ljansson
-UTF8PROC_LIBS ?= -lutf8proc
+# Libraries that are not the core's own work.
+ZLIB_LIBS      ?= -lz
+JANSSON_LIBS   ?= -ljansson
+UTF8PROC_LIBS  ?= -lutf8proc
 CRITERION_LIBS ?= -lcriterion
 
-WARN  := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
-BASE  := -std=c11 -I. -D_POSIX_C_SOURCE=200809L -fPIC -fvisibility=hidden -MMD -MP $(WARN)
-LIBS  := $(ZLIB_LIBS) $(JANSSON_LIBS) $(UTF8PROC_LIBS) -lm
+VERSION := $(shell sed -n 's/^\#define FV_VERSION "\(.*\)"/\1/p' tensor/tensor.h)
+WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
+BASE    := -std=c11 -I. -D_POSIX_C_SOURCE=200809L -fPIC -fno-semantic-interposition -MMD -MP $(WARN)
+LIBS    := $(ZLIB_LIBS) $(JANSSON_LIBS) $(UTF8PROC_LIBS) -lm
 ifeq ($(OPENMP),1)
-BASE  += -fopenmp
-LIBS  += -fopenmp
+BASE    += -fopenmp
+LIBS    += -fopenmp
 else
-BASE  += -Wno-unknown-pragmas
+BASE    += -Wno-unknown-pragmas
 endif
 
-# ---- what is compiled how -----------------------------------------------------------------------
+# ---- what is compiled how -------------------------------------------------------------------------
 # Files in tensor/kernel and autograd/ops are compiled once for each instruction set (see tensor/internal.h).
 ONCE    := $(wildcard tensor/*.c autograd/*.c layers/*.c train/*.c train/*/*.c)
 EACH    := $(wildcard tensor/kernel/*.c autograd/ops/*.c)
@@ -36,82 +46,188 @@ ISA_base   := -DFVI_ISA=base -DFVI_ONCE=1
 ISA_avx2   := -DFVI_ISA=avx2 -mavx2 -mfma
 ISA_avx512 := -DFVI_ISA=avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
 
-MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 ISAS_float   := base $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
 ISAS_double  := $(ISAS_float)
 ISAS_complex := base
 
-BUILDS        := float double complex
-DEF_float     :=
-DEF_double    := -DFV_F64
-DEF_complex   := -DFV_COMPLEX
-LIB_float     := $(BUILD)/lib/libfovea
-LIB_double    := $(BUILD)/lib/libfovea64
-LIB_complex   := $(BUILD)/lib/libfoveac
+BUILDS      := float double complex
+DEF_float   :=
+DEF_double  := -DFV_F64
+DEF_complex := -DFV_COMPLEX
+LIB_float   := fovea
+LIB_double  := fovea64
+LIB_complex := foveac
 
+HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/op.h layers/layers.h train/train.h
 TESTS    := $(wildcard tests/*.c)
-PROGRAMS := $(filter-out examples/common.c,$(wildcard examples/*.c))
+SHARED   := $(wildcard examples/common.c)
+PROGRAMS := $(filter-out $(SHARED),$(wildcard examples/*.c))
 BINARIES := $(PROGRAMS:examples/%.c=$(BUILD)/bin/%)
+BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
+SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c bench/*.c fuzz/*.c)
 
 ifdef V
-Q :=
+Q   :=
+say  =
 else
-Q := @
+Q   := @
 MAKEFLAGS += --no-print-directory
+say  = @printf '  %-8s %s\n' '$(1)' '$(2)'
 endif
-say = @printf '  %-8s %s\n' '$(1)' '$(2)'
+# $(call need,header package,..): says which headers are missing and the Debian packages that hold them.
+need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
+	echo "\#include <$$header>" | $(CC) $(CPPFLAGS) $(CFLAGS) -x c -fsyntax-only - 2>/dev/null || \
+	{ missing="$$missing $$header"; packages="$$packages $${pair\#*=}"; }; done; \
+	if [ -n "$$missing" ]; then \
+	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all demo test test-long lint format bench asan install uninstall dist clean help tests-built
-all: $(BINARIES) $(LIB_float).a $(LIB_float).so ## the library and the programs (float)
+.PHONY: all libraries objects demo test test-long headers lint format bench asan install uninstall dist \
+        clean help tests-built FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
 
-# One set of rules for each build: objects, archive, shared library, test runner.
-define build_rules
-OBJ_$(1) := $$(ONCE:%.c=$(BUILD)/obj/$(1)/%.o) \
-            $$(foreach isa,$$(ISAS_$(1)),$$(EACH:%.c=$(BUILD)/obj/$(1)/$$(isa)/%.o))
-$(BUILD)/obj/$(1)/%.o: %.c
-	$$(call say,CC,$(1) $$<)
+all: $(BINARIES) $(BUILD)/lib/libfovea.a $(BUILD)/lib/libfovea.so ## the library and the programs (float)
+libraries: $(foreach b,$(BUILDS),$(BUILD)/lib/lib$(LIB_$(b)).a $(BUILD)/lib/lib$(LIB_$(b)).so) ## the library as float, double and complex
+
+# ---- rules ----------------------------------------------------------------------------------------
+# Compiler and flags of the last run: when they change everything is built anew, after a look for the
+# libraries, so that a missing one is the first and only message.
+FLAGS = $(CC) $(BASE) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LIBS)
+$(BUILD)/flags: FORCE
+	@echo '$(FLAGS)' | cmp -s - $@ || { \
+	command -v $(firstword $(CC)) >/dev/null || \
+	{ echo 'fovea: there is no compiler $(CC). On Debian: apt install build-essential' >&2; exit 1; }; \
+	$(call need,zlib.h=zlib1g-dev jansson.h=libjansson-dev utf8proc.h=libutf8proc-dev uthash.h=uthash-dev \
+	  $(if $(filter 1,$(OPENMP)),omp.h=$(if $(findstring clang,$(CC)),libomp-dev,libgomp1))); \
+	mkdir -p $(BUILD) && echo '$(FLAGS)' >$@; }
+$(BUILD)/criterion: $(BUILD)/flags
+	@$(call need,criterion/criterion.h=libcriterion-dev)
+	@touch $@
+
+# One C file: $(1) build, $(2) folder of its instruction set, $(3) flags of that.
+define compile
+$(BUILD)/obj/$(1)/$(2)%.o: %.c $(BUILD)/flags
+	$$(call say,CC,$(1) $(2:%/=%) $$<)
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(BASE) $$(CPPFLAGS) $$(CFLAGS) $(DEF_$(1)) -c $$< -o $$@
-$(LIB_$(1)).a: $$(OBJ_$(1))
+	$(Q)$$(CC) $$(BASE) $$(CPPFLAGS) $$(CFLAGS) $(3) $(DEF_$(1)) -c $$< -o $$@
+
+endef
+# One build $(1): objects, archive, shared library, test runner. Only fv_ names leave the shared library.
+define build
+OBJECTS_$(1) := $$(ONCE:%.c=$(BUILD)/obj/$(1)/%.o) \
+                $$(foreach isa,$$(ISAS_$(1)),$$(EACH:%.c=$(BUILD)/obj/$(1)/$$(isa)/%.o))
+TESTS_$(1)   := $$(TESTS:%.c=$(BUILD)/obj/$(1)/%.o)
+$(call compile,$(1))
+$(foreach isa,$(ISAS_$(1)),$(call compile,$(1),$(isa)/,$(KERNEL) $(ISA_$(isa))))
+$(BUILD)/lib/lib$(LIB_$(1)).a: $$(OBJECTS_$(1))
 	$$(call say,AR,$$@)
-	@mkdir -p $$(@D)
-	$(Q)rm -f $$@; $$(AR) rcs $$@ $$^
-$(LIB_$(1)).so: $$(OBJ_$(1))
+	@mkdir -p $$(@D) && rm -f $$@
+	$(Q)$$(AR) rcs $$@ $$^
+$(BUILD)/lib/lib$(LIB_$(1)).so: $$(OBJECTS_$(1)) tools/exports.map
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) -shared -Wl,-soname,$$(@F).0 $$(CFLAGS) $$(LDFLAGS) $$^ $(LIBS) -o $$@
-$(BUILD)/bin/tests-$(1): $$(TESTS:%.c=$(BUILD)/obj/$(1)/%.o) $(LIB_$(1)).a
+	$(Q)$$(CC) -shared -Wl,-soname,$$(@F).0 -Wl,--version-script=tools/exports.map $$(CFLAGS) $$(LDFLAGS) \
+	  $$(OBJECTS_$(1)) $$(LIBS) -o $$@
+$$(TESTS_$(1)): | $(BUILD)/criterion
+$(BUILD)/bin/tests-$(1): $$(TESTS_$(1)) $(BUILD)/lib/lib$(LIB_$(1)).a
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$^ $(LIBS) $(CRITERION_LIBS) -o $$@
-$(foreach isa,$(ISAS_$(1)),$(call isa_rule,$(1),$(isa)))
--include $$(OBJ_$(1):.o=.d) $$(TESTS:%.c=$(BUILD)/obj/$(1)/%.d)
+	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$^ $$(LIBS) $$(CRITERION_LIBS) -o $$@
+-include $$(OBJECTS_$(1):.o=.d) $$(TESTS_$(1):.o=.d)
 endef
-define isa_rule
-$(BUILD)/obj/$(1)/$(2)/%.o: %.c
-	$$(call say,CC,$(1) $(2) $$<)
-	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(BASE) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL) $(ISA_$(2)) $(DEF_$(1)) -c $$< -o $$@
+$(foreach b,$(BUILDS),$(eval $(call build,$(b))))
 
-endef
-$(foreach b,$(BUILDS),$(eval $(call build_rules,$(b))))
+objects: $(foreach b,$(BUILDS),$(OBJECTS_$(b))) ## compiles all three builds without linking
 
-$(BUILD)/bin/%: $(BUILD)/obj/float/examples/%.o $(BUILD)/obj/float/examples/common.o $(LIB_float).a
+$(BINARIES): $(BUILD)/bin/%: $(BUILD)/obj/float/examples/%.o $(SHARED:%.c=$(BUILD)/obj/float/%.o) $(BUILD)/lib/libfovea.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
--include $(wildcard $(BUILD)/obj/float/examples/*.d)
+$(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/float/bench/%.o $(BUILD)/lib/libfovea.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+-include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/bench/*.d)
 
-.SECONDARY:
+# ---- runs -----------------------------------------------------------------------------------------
+demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sentences, draws its attention
+	$(Q)$(BUILD)/bin/pos_tagging demo --train examples/data/tiny-train.conllu --dev examples/data/tiny-dev.conllu \
+	  --out $(BUILD)/demo
 
-# ---- checks ---------------------------------------------------------------------------------------
 tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES)
-test: tests-built ## all tests in all three builds
+test: tests-built headers ## all tests in all three builds
 	$(Q)for b in $(BUILDS); do echo "== $$b"; $(BUILD)/bin/tests-$$b --jobs $(THREADS) || exit 1; done
+
+test-long: ## the same with FOVEA_LONG=1, which the slow tests ask for, then asan
+	$(Q)FOVEA_LONG=1 $(MAKE) test
+	$(Q)FOVEA_LONG=1 $(MAKE) asan
+
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+asan: ## the float and double tests under the address and undefined behaviour sanitizers
+	$(Q)for b in float double; do $(MAKE) BUILD=$(BUILD)/asan CFLAGS='-O1 -g $(SANITIZE) -DFV_POISON' \
+	  $(BUILD)/asan/bin/tests-$$b && echo "== $$b, sanitized" && \
+	  $(BUILD)/asan/bin/tests-$$b --jobs $(THREADS) || exit 1; done
+
+bench: $(BENCHES) ## builds and runs the benchmarks
+	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
+# Each public header alone, as C11 and C++17, in all three builds.
+headers: $(HEADERS:%=$(BUILD)/headers/%) ## each public header compiles alone, as C11 and as C++17
+$(BUILD)/headers/%: % $(HEADERS) $(BUILD)/flags
+	$(call say,HEADER,$<)
+	@mkdir -p $(@D)
+	$(Q)for def in $(foreach b,$(BUILDS),'$(DEF_$(b))'); do \
+	  $(CC) -std=c11 -I. $(WARN) -Werror $$def -fsyntax-only -x c $< && \
+	  $(CXX) -std=c++17 -I. $(WARN) -Werror $$def -fsyntax-only -x c++ $< || exit 1; done
+	@touch $@
+
+lint: ## layering, file lengths, format, comments, forbidden calls
+	$(Q)tools/lint.sh
+
+format: ## lays out all sources by clang-format
+	$(Q)command -v clang-format >/dev/null || { echo 'fovea: apt install clang-format' >&2; exit 1; }
+	$(Q)clang-format -i $(SOURCES)
+
+# ---- installing -----------------------------------------------------------------------------------
+# Installed headers name each other from their own folder ("../tensor/tensor.h"), so a program needs no
+# -I for the folders inside fovea/. Programs get the prefix fovea-.
+D := $(DESTDIR)
+install: libraries $(BINARIES) ## headers, libraries, fovea.pc and programs, under DESTDIR and PREFIX
+	$(Q)$(INSTALL) -d $(D)$(bindir) $(D)$(libdir)/pkgconfig $(addprefix $(D)$(includedir)/fovea/,$(sort $(dir $(HEADERS))))
+	$(Q)for h in $(HEADERS); do \
+	  case $$h in */*) up=../;; *) up=;; esac; \
+	  sed "s|^#include \"|&$$up|" $$h >$(BUILD)/header.h && \
+	  $(INSTALL) -m 644 $(BUILD)/header.h $(D)$(includedir)/fovea/$$h || exit 1; done
+	$(Q)rm -f $(BUILD)/header.h
+	$(Q)for lib in $(foreach b,$(BUILDS),$(LIB_$(b))); do \
+	  $(INSTALL) -m 644 $(BUILD)/lib/lib$$lib.a $(D)$(libdir)/ && \
+	  $(INSTALL) -m 755 $(BUILD)/lib/lib$$lib.so $(D)$(libdir)/lib$$lib.so.$(VERSION) && \
+	  ln -sf lib$$lib.so.$(VERSION) $(D)$(libdir)/lib$$lib.so.0 && \
+	  ln -sf lib$$lib.so.0 $(D)$(libdir)/lib$$lib.so || exit 1; done
+	$(Q)$(foreach b,$(BUILDS),printf '%s\n' 'Name: $(LIB_$(b))' 'Description: attention models in C ($(b))' \
+	  'Version: $(VERSION)' 'Cflags: -I$(includedir) $(DEF_$(b))' 'Libs: -L$(libdir) -l$(LIB_$(b))' \
+	  'Libs.private: $(LIBS)' >$(D)$(libdir)/pkgconfig/$(LIB_$(b)).pc;)
+	$(Q)for p in $(BINARIES); do $(INSTALL) -m 755 $$p $(D)$(bindir)/fovea-$${p##*/} || exit 1; done
+
+uninstall: ## removes what install put there
+	$(Q)rm -f $(foreach b,$(BUILDS),$(addprefix $(D)$(libdir)/lib$(LIB_$(b)),.a .so .so.0 .so.$(VERSION)) \
+	  $(D)$(libdir)/pkgconfig/$(LIB_$(b)).pc) $(BINARIES:$(BUILD)/bin/%=$(D)$(bindir)/fovea-%)
+	$(Q)rm -rf $(D)$(includedir)/fovea
+
+DIST := fovea-$(VERSION)
+dist: ## a source tarball in the build folder
+	@mkdir -p $(BUILD)
+	$(Q)if git rev-parse --git-dir >/dev/null 2>&1; then git archive --prefix=$(DIST)/ HEAD; \
+	  else tar -cf - --exclude='./$(BUILD)' --exclude-vcs --transform='s|^\.|$(DIST)|' .; fi \
+	  | gzip -n9 >$(BUILD)/$(DIST).tar.gz
+	@echo $(BUILD)/$(DIST).tar.gz
 
 clean: ## removes everything built
 	$(Q)rm -rf $(BUILD)
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS= read -r l; do \
-	  printf '  \033[1m%-10s\033[0m %s\n' "$${l%%:*}" "$${l##*## }"; done
+	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then on='\033[1m' off='\033[0m'; fi; \
+	sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1=\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	while IFS== read -r name text; do printf "  $$on%-10s$$off %s\n" "$$name" "$$text"; done; \
+	sed -n '3,4s/^# /  /p' $(firstword $(MAKEFILE_LIST))
