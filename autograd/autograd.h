@@ -11,12 +11,13 @@
 extern "C" {
 #endif
 
+/* A tape, what was computed on it and how (see op.h), and the parameters it may use. */
 typedef struct fv_tape fv_tape;
 typedef struct fv_op fv_op;
 typedef struct fv_var fv_var;
 typedef struct fv_params fv_params;
 
-enum { FV_MAX_INPUTS = 6 };
+enum { FV_MAX_INPUTS = 6 }; /* of an op */
 
 /* A tensor on a tape. Read it; the tape owns it until the next fv_tape_begin. */
 struct fv_var {
@@ -35,9 +36,8 @@ struct fv_var {
 
 /* ---- parameters -------------------------------------------------------------------------------- */
 
-typedef enum { FV_ZEROS, FV_ONES, FV_NORMAL, FV_UNIFORM } fv_init_kind;
-
 /* How a parameter starts: zeros, ones, normal (standard deviation scale), uniform in [-scale, scale). */
+typedef enum { FV_ZEROS, FV_ONES, FV_NORMAL, FV_UNIFORM } fv_init_kind;
 typedef struct {
     fv_init_kind kind;
     double scale;

@@ -93,7 +93,7 @@ fv_var *fv_multihead_forward(fv_tape *t, const fv_multihead *layer, fv_var *x, c
 
 /* ---- encoder block --------------------------------------------------------------------------------- */
 
-typedef enum { FV_ACT_RELU, FV_ACT_GELU } fv_activation;
+typedef enum { FV_ACT_RELU, FV_ACT_GELU } fv_activation; /* of the FC part */
 
 /* Attention for the whole, FC for the place, each added to its input. Names as in
  * TransformerEncoderLayer: self_attn, linear1, linear2, norm1, norm2. */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Of the library; a program may compare it with what it was written for. */
 #define FV_VERSION "0.1.0"
 
 /* The number type is a property of the build: float (default), double (-DFV_F64) or, to differentiate
@@ -31,6 +32,7 @@ typedef float fv_real;
 extern "C" {
 #endif
 
+/* What gcc and clang check for the caller: formats against arguments, results that must be looked at. */
 #if defined(__GNUC__)
 #define FV_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define FV_MUST_CHECK          __attribute__((warn_unused_result))
@@ -73,7 +75,7 @@ void *fv_memory(void *old, size_t size);
 
 /* ---- shapes and tensors ------------------------------------------------------------------------ */
 
-enum { FV_MAX_RANK = 6 };
+enum { FV_MAX_RANK = 6 }; /* axes of a tensor, at most */
 
 /* Sizes of the axes, slowest first. Rank 0 is a single number. */
 typedef struct {
@@ -156,6 +158,7 @@ typedef struct {
     uint32_t high[2];
 } fv_rng;
 
+/* The stream of that name in that step. */
 fv_rng fv_rng_make(uint64_t seed, uint64_t step, const char *name);
 /* The index-th 32 random bits. */
 uint32_t fv_rng_bits(fv_rng rng, uint64_t index);

@@ -12,9 +12,8 @@ extern "C" {
 
 /* ---- optimisers ---------------------------------------------------------------------------------- */
 
-typedef enum { FV_ADAMW, FV_ADAM, FV_SGD } fv_optimizer_kind;
-
 /* Defaults and formulas are PyTorch's (torch.optim.AdamW, Adam, SGD). */
+typedef enum { FV_ADAMW, FV_ADAM, FV_SGD } fv_optimizer_kind;
 typedef struct {
     fv_optimizer_kind kind;
     double lr;           /* default 1e-3 */
@@ -26,6 +25,7 @@ typedef struct {
     bool nesterov;   /* SGD */
 } fv_optimizer_opts;
 
+/* A rule of update and its state. */
 typedef struct fv_optimizer fv_optimizer;
 /* State for every parameter of the set; NULL when memory is out or an option is out of range. */
 fv_optimizer *fv_optimizer_new(fv_params *params, const fv_optimizer_opts *opts, fv_error *error);
@@ -48,6 +48,7 @@ const fv_optimizer_opts *fv_optimizer_get(const fv_optimizer *optimizer);
 
 /* ---- schedules ----------------------------------------------------------------------------------- */
 
+/* How the rate goes on after the warm-up. */
 typedef enum { FV_CONSTANT, FV_LINEAR, FV_COSINE, FV_INVERSE_SQRT } fv_schedule_kind;
 
 /* What the learning rate is multiplied by at update s (from 0) of total, with W steps of warm-up:
@@ -173,6 +174,7 @@ FV_MUST_CHECK bool fv_checkpoint_save(const char *path, const fv_params *params,
                                       const fv_optimizer *optimizer, const char *json,
                                       fv_error *error);
 
+/* A checkpoint that was read. */
 typedef struct fv_checkpoint fv_checkpoint;
 /* Reads a whole checkpoint and verifies every size, name and checksum; NULL and an error that names the
  * file, the member and what is wrong otherwise. */
@@ -220,6 +222,7 @@ bool fv_split_words(const char *text, bool (*word)(void *context, const char *te
 
 /* ---- readers --------------------------------------------------------------------------------------- */
 
+/* The ten columns of a CoNLL-U line. */
 enum {
     FV_CONLLU_ID,
     FV_CONLLU_FORM,
@@ -282,6 +285,13 @@ void fv_progress_begin(fv_progress *p, FILE *out, uint64_t done, uint64_t total)
 void fv_progress_update(fv_progress *p, uint64_t done, const char *text);
 /* Ends the line (and clears it when text is NULL). */
 void fv_progress_end(fv_progress *p, const char *text);
+
+/* Appends one JSON object as a line of the file, in one write; made if there is none. FV_DISK otherwise. */
+bool fv_metrics_append(const char *path, const char *json, fv_error *error);
+/* Drops the lines of later epochs (and a last line that was cut short), so that a resumed run leaves the
+ * file of an uninterrupted one. A missing file is fine; a line that is no JSON object with a whole number
+ * "epoch" is FV_DATA. */
+bool fv_metrics_cut(const char *path, uint64_t epoch, fv_error *error);
 
 /* Draws attention weights [heads, count, count] over words as an SVG, one panel a head, words on both
  * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. */
