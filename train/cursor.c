@@ -51,14 +51,15 @@ char *fvi_cursor_to_json(const fvi_cursor *c, const fv_fit_opts *opts,
         (json_int_t)c->step, "epoch", c->epoch, "batch", (json_int_t)c->batch, "loss", c->loss,
         "weight", c->weight, "last_loss", c->last_loss, "score", c->score, "best", c->best,
         "scored", (int)c->scored, "options", options_json(opts, optimizer), "model", meta);
-    char *dump =
-        whole ? json_dumps(whole, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    char *text = dump ? fvi_text(dump, strlen(dump)) : NULL;
-    free(dump);
-    json_decref(whole);
-    if (text == NULL)
-        fv_fail(error, FV_FAILED, "fit: out of memory for the checkpoint's JSON");
-    return text;
+    return dump_and_free(whole, error);
+}
+
+char *fvi_metrics_line(const fvi_cursor *c, double seconds, fv_error *error)
+{
+    json_t *line =
+        json_pack("{s:i, s:I, s:f, s:f, s:f}", "epoch", c->epoch, "step", (json_int_t)c->step,
+                  "loss", c->last_loss, "score", c->score, "seconds", seconds);
+    return dump_and_free(line, error);
 }
 
 /* Names the first option that differs from the run in the checkpoint. */
