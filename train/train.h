@@ -12,27 +12,30 @@ extern "C" {
 
 /* ---- optimisers ---------------------------------------------------------------------------------- */
 
-/* Defaults and formulas are PyTorch's (torch.optim.AdamW, Adam, SGD). */
+/* Defaults and formulas are PyTorch's (torch.optim.AdamW, Adam, SGD). Kingma and Ba, 2014, arXiv
+ * 1412.6980; Loshchilov and Hutter, 2017, arXiv 1711.05101. */
 typedef enum { FV_ADAMW, FV_ADAM, FV_SGD } fv_optimizer_kind;
 typedef struct {
     fv_optimizer_kind kind;
     double lr;           /* default 1e-3 */
-    double beta1, beta2; /* Adam: default 0.9, 0.999 */
+    double beta1, beta2; /* Adam: default 0.9, 0.999; FV_NONE: 0 */
     double eps;          /* Adam: default 1e-8 */
-    double
-        weight_decay; /* default 0.01 for AdamW, else 0; FV_NONE: 0. Parameters marked no_decay are left out */
-    double momentum; /* SGD: default 0 */
-    bool nesterov;   /* SGD */
+    double weight_decay; /* default 0.01 for AdamW, else 0; FV_NONE: 0; not of no_decay ones */
+    double momentum;     /* SGD: default 0 */
+    bool nesterov;       /* SGD */
 } fv_optimizer_opts;
 
 /* A rule of update and its state. */
 typedef struct fv_optimizer fv_optimizer;
-/* State for every parameter of the set; NULL when memory is out or an option is out of range. */
+/* State for every parameter of the set, which must be complete and outlive it; NULL when memory is out, or
+ * an option is out of range or belongs to another kind. */
 fv_optimizer *fv_optimizer_new(fv_params *params, const fv_optimizer_opts *opts, fv_error *error);
 void fv_optimizer_free(fv_optimizer *optimizer);
 /* One update. Gradients are summed over the tapes in a fixed binary tree, multiplied by scale, clipped to
  * the global norm clip (0: not clipped) and applied with rate lr. A NaN or Inf gradient is FV_NONFINITE,
- * names the parameter, and changes nothing. norm, when not NULL, gets the norm before clipping. */
+ * names the parameter, and changes nothing. norm, when not NULL, gets the norm before clipping.
+ * A parameter that no tape used stays as it is. Rows of a table that no tape used have a gradient of zero
+ * (they decay and coast), or stay too when it is marked touched_rows: then Adam is torch's SparseAdam. */
 FV_MUST_CHECK bool fv_optimizer_step(fv_optimizer *optimizer, fv_tape *const *tapes, int count,
                                      double scale, double lr, double clip, int threads,
                                      double *norm, fv_error *error);
