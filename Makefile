@@ -61,11 +61,11 @@ LIB_complex := foveac
 
 HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/op.h layers/layers.h train/train.h
 TESTS    := $(wildcard tests/*.c)
-SHARED   := $(wildcard examples/common.c)
+SHARED   := $(wildcard examples/shared/*.c)
 PROGRAMS := $(filter-out $(SHARED),$(wildcard examples/*.c))
 BINARIES := $(PROGRAMS:examples/%.c=$(BUILD)/bin/%)
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
-SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c bench/*.c fuzz/*.c)
+SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c fuzz/*.c)
 
 ifdef V
 Q   :=
@@ -148,7 +148,7 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/float/bench/%.o $(BUILD)/lib/libfovea
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
--include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/bench/*.d)
+-include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------
 demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sentences, draws its attention

@@ -407,7 +407,7 @@ static bool load_options(tagger *m, const json_t *model, long *forms, long *lowe
             (json_integer_value(value) < 1 || json_integer_value(value) > 1 << 24))
             return false;
     }
-    m->o.positions = (tagger_positions)positions;
+    m->o.positions = (int)positions;
     *forms = (long)json_integer_value(json_object_get(model, "form_rows"));
     *lower = (long)json_integer_value(json_object_get(model, "lower_rows"));
     return positions >= POSITIONS_RELATIVE && positions <= POSITIONS_SINUSOIDAL && *forms >= 1 &&

@@ -12,7 +12,7 @@ typedef struct {
     long table_width, hash_rows;       /* of the embeddings: 128, 16384 */
     long min_count;                    /* rarer forms are unknown to the form embedding: 2 */
     long longest;                      /* rows of learned and sinusoidal positions: 256 */
-    tagger_positions positions;
+    int positions;                     /* a tagger_positions */
     double dropout, input_dropout, attention_dropout, word_dropout; /* 0.2, 0.3, 0.1, 0.15 */
     double smoothing;                                               /* of labels: 0.1 */
     double auxiliary; /* weight of the XPOS and DEPREL losses: 0.5 */
