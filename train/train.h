@@ -292,8 +292,8 @@ void fv_progress_end(fv_progress *p, const char *text);
 /* Appends one JSON object as a line of the file, in one write; made if there is none. FV_DISK otherwise. */
 bool fv_metrics_append(const char *path, const char *json, fv_error *error);
 /* Drops the lines of later epochs (and a last line that was cut short), so that a resumed run leaves the
- * file of an uninterrupted one. A missing file is fine; a line that is no JSON object with a whole number
- * "epoch" is FV_DATA. */
+ * file of an uninterrupted one. Lines without an "epoch" stay, a missing file is fine, a line that is no
+ * JSON object is FV_DATA. */
 bool fv_metrics_cut(const char *path, uint64_t epoch, fv_error *error);
 
 /* Draws attention weights [heads, count, count] over words as an SVG, one panel a head, words on both
