@@ -151,9 +151,15 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/float/bench/%.o $(BUILD)/lib/libfovea
 -include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------
+DEMO := $(BUILD)/demo
 demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sentences, draws its attention
-	$(Q)$(BUILD)/bin/pos_tagging demo --train examples/data/tiny-train.conllu --dev examples/data/tiny-dev.conllu \
-	  --out $(BUILD)/demo
+	@mkdir -p $(DEMO)
+	$(Q)$< train --train examples/data/tiny-train.conllu --dev examples/data/tiny-dev.conllu --out $(DEMO)/tagger.npz \
+	  --epochs 30
+	$(Q)$< eval --model $(DEMO)/tagger.npz --data examples/data/tiny-dev.conllu
+	$(Q)$< show --model $(DEMO)/tagger.npz --data examples/data/tiny-dev.conllu --count 5 \
+	  --attention $(DEMO)/attention.svg
+	@echo 'the attention of the first sentence is drawn in $(DEMO)/attention.svg'
 
 tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES)
 test: tests-built headers ## all tests in all three builds

@@ -12,7 +12,7 @@ headers='fovea.h tensor/tensor.h autograd/autograd.h autograd/op.h layers/layers
 if git rev-parse --git-dir >/dev/null 2>&1; then
     texts=$(git ls-files --cached --others --exclude-standard)
 else
-    texts=$(find . -type f -not -path './build/*' | sed 's|^\./||')
+    texts=$(find . -type f -not -path './build/*' -not -path './.git/*' | sed 's|^\./||')
 fi
 # Data is not ours to lay out.
 texts=$(printf '%s\n' "$texts" | grep -vE '^examples/data/|\.(npy|npz|safetensors|png|svg|gz)$' | sort)
