@@ -262,6 +262,9 @@ bool fv_conllu_write(FILE *out, const fv_conllu *file, size_t sentence, const ch
 enum { FV_UPOS_TAGS = 17 };
 const char *fv_upos_name(int32_t tag);
 int32_t fv_upos_tag(const char *name);
+/* The tag of a word, into *tag; false, and an error that names file, line and column, when it has none
+ * of the 17. The reader itself lets "_" and others through: a file to be tagged has no tags yet. */
+bool fv_conllu_upos(const fv_conllu *file, size_t word, int32_t *tag, fv_error *error);
 
 /* Labelled texts, one a line: label, separator, text, without quoting. Tab when separator is 0. */
 typedef struct {
@@ -272,6 +275,9 @@ typedef struct {
     struct fvi_tsv *inside;
 } fv_tsv;
 fv_tsv *fv_tsv_read(const char *path, char separator, fv_error *error);
+/* The same from bytes; name stands in messages. */
+fv_tsv *fv_tsv_parse(const char *name, const char *bytes, size_t length, char separator,
+                     fv_error *error);
 void fv_tsv_free(fv_tsv *file);
 
 /* ---- reports --------------------------------------------------------------------------------------- */
