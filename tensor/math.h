@@ -1,0 +1,247 @@
+/* exp, log, tanh, erf, sigmoid and sqrt of fv_real, to be inlined into loops that vectorise.
+ *
+ * Float: no branch, no table, only multiply-adds, so that a loop has the same bits with AVX2 and with
+ * AVX-512; the polynomials are minimax fits of our own (Remez), and each function is within the error
+ * that its comment states, over all floats. Double: the C library. Complex: the imaginary part is a
+ * tangent so small that its square vanishes, f(a + ib) = f(a) + i f'(a) b. */
+#ifndef FVI_MATH_H
+#define FVI_MATH_H
+
+#include <math.h>
+#include <string.h>
+
+#include "tensor/internal.h"
+
+/* ---- float --------------------------------------------------------------------------------------- */
+
+static inline uint32_t fvi_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float fvi_from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* |size| with the sign of x. */
+static inline float fvi_with_sign(float size, float x)
+{
+    return fvi_from_bits((fvi_bits(size) & 0x7fffffffu) | (fvi_bits(x) & 0x80000000u));
+}
+
+/* exp(x) = (1 + e) 2^n: returns e = exp(r) - 1 for r = x - n ln 2, |r| <= ln 2 / 2. Adding 1.5 * 2^23
+ * rounds to a whole number and leaves it in the low bits. */
+static inline float fvi_expm1_reduced(float x, int32_t *n)
+{
+    const float shift = 0x1.8p23f, z = x * 0x1.715476p0f + shift;
+    const float whole = z - shift;
+    const float r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f;
+    float e = 0x1.6bec04p-10f;
+    e = e * r + 0x1.122776p-7f;
+    e = e * r + 0x1.555674p-5f;
+    e = e * r + 0x1.5554bp-3f;
+    e = e * r + 0x1.fffffep-2f;
+    *n = (int32_t)(fvi_bits(z) - 0x4b400000u);
+    return e * r * r + r;
+}
+
+/* At most 1 ulp. Below the normal range it rounds to denormals, then to 0. */
+static inline float fvi_exp_float(float x)
+{
+    int32_t n;
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    const float e = fvi_expm1_reduced(x, &n);
+    const int32_t half = n >> 1; /* 2^n itself may lie outside the range of a float */
+    const float low = fvi_from_bits((uint32_t)(half + 127) << 23);
+    const float high = fvi_from_bits((uint32_t)(n - half + 127) << 23);
+    return (1 + e) * low * high;
+}
+
+/* At most 0.9 ulp; -Inf at 0, NaN below. x = m 2^k with m in [sqrt(1/2), sqrt(2)), f = m - 1. */
+static inline float fvi_log_float(float x)
+{
+    const bool tiny = x < 0x1p-126f;
+    const uint32_t bits = fvi_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
+    const float k = (float)((int32_t)bits >> 23) - (tiny ? 23.0f : 0.0f);
+    const float f = fvi_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1;
+    const float square = f * f;
+    float p = -0x1.38b5ap-4f;
+    p = p * f + 0x1.055b7p-3f;
+    p = p * f - 0x1.0d853ep-3f;
+    p = p * f + 0x1.22da1cp-3f;
+    p = p * f - 0x1.547244p-3f;
+    p = p * f + 0x1.99a008p-3f;
+    p = p * f - 0x1.000226p-2f;
+    p = p * f + 0x1.555554p-2f;
+    p = p * (square * f) + k * 0x1.7f7d1cp-20f;
+    p = p - 0.5f * square;
+    float y = k * 0x1.62e4p-1f + (p + f);
+    y = x < INFINITY ? y : x;
+    return x > 0 ? y : x == 0 ? -INFINITY : NAN;
+}
+
+/* At most 1.4 ulp: x + x^3 p(x^2) up to 0.6, then 1 - 2 / (exp(2|x|) + 1). */
+static inline float fvi_tanh_float(float x)
+{
+    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), square = x * x;
+    float p = -0x1.825858p-8f;
+    p = p * square + 0x1.54b8ap-6f;
+    p = p * square - 0x1.b898dep-5f;
+    p = p * square + 0x1.1109aep-3f;
+    p = p * square - 0x1.55553ep-2f;
+    const float inner = p * (square * x) + x;
+    const float outer = 1 - 2 / (fvi_exp_float(2 * size) + 1);
+    return size > 0.6f ? fvi_with_sign(outer, x) : inner;
+}
+
+/* At most 1.8 ulp: 1 / (1 + exp(-x)), and exp(x) / (1 + exp(x)) where x < 0. */
+static inline float fvi_sigmoid_float(float x)
+{
+    const float e = fvi_exp_float(x < 0 ? x : -x), sum = 1 + e;
+    const float lost = e - (sum - 1); /* by rounding the sum */
+    const float y = (x < 0 ? e : 1.0f) / sum;
+    return y - y * (lost * (1 - 0.5f * e));
+}
+
+/* At most 1.3 ulp: x p(x^2) up to 1, then 1 - exp(-g(|x|)) with g = -log(1 - erf), which is smooth. */
+static inline float fvi_erf_float(float x)
+{
+    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), square = x * x;
+    float p = 0x1.496a32p-14f;
+    p = p * square - 0x1.a3f7p-11f;
+    p = p * square + 0x1.5405b2p-8f;
+    p = p * square - 0x1.b7f90ep-6f;
+    p = p * square + 0x1.ce2cf8p-4f;
+    p = p * square - 0x1.81273ep-2f;
+    p = p * square + 0x1.06eba8p-3f;
+    const float inner = p * x + x;
+    const float a = size > 4.0f ? 4.0f : size;
+    float g = -0x1.86dd68p-13f;
+    g = g * a + 0x1.825ae6p-9f;
+    g = g * a - 0x1.65cb6ep-6f;
+    g = g * a + 0x1.a6533ep-4f;
+    g = g * a + 0x1.46baecp-1f;
+    g = g * a + 0x1.2088eap0f;
+    g = g * a + 0x1.661dfep-12f;
+    const float outer = 1 - fvi_exp_float(-g);
+    return size > 1 ? fvi_with_sign(outer, x) : inner;
+}
+
+/* ---- fv_real ------------------------------------------------------------------------------------- */
+
+#if defined(FV_COMPLEX)
+
+/* f(a + ib) from f(a) and f'(a). A zero tangent stays zero where the derivative is infinite. */
+static inline fv_real fvi_lift(fv_real z, double value, double derivative)
+{
+    return CMPLX(value, cimag(z) == 0 ? 0 : derivative * cimag(z));
+}
+
+static inline fv_real fvi_exp(fv_real x)
+{
+    const double y = exp(creal(x));
+    return fvi_lift(x, y, y);
+}
+
+static inline fv_real fvi_log(fv_real x)
+{
+    return fvi_lift(x, log(creal(x)), 1 / creal(x));
+}
+
+static inline fv_real fvi_tanh(fv_real x)
+{
+    const double y = tanh(creal(x));
+    return fvi_lift(x, y, 1 - y * y);
+}
+
+static inline fv_real fvi_erf(fv_real x)
+{
+    const double a = creal(x);
+    return fvi_lift(x, erf(a), 1.1283791670955126 * exp(-a * a)); /* 2 / sqrt(pi) */
+}
+
+static inline fv_real fvi_sigmoid(fv_real x)
+{
+    const double e = exp(-fabs(creal(x))), y = (creal(x) < 0 ? e : 1) / (1 + e);
+    return fvi_lift(x, y, e / ((1 + e) * (1 + e)));
+}
+
+static inline fv_real fvi_sqrt(fv_real x)
+{
+    const double y = sqrt(creal(x));
+    return fvi_lift(x, y, 0.5 / y);
+}
+
+#elif defined(FV_F64)
+
+static inline fv_real fvi_exp(fv_real x)
+{
+    return exp(x);
+}
+
+static inline fv_real fvi_log(fv_real x)
+{
+    return log(x);
+}
+
+static inline fv_real fvi_tanh(fv_real x)
+{
+    return tanh(x);
+}
+
+static inline fv_real fvi_erf(fv_real x)
+{
+    return erf(x);
+}
+
+static inline fv_real fvi_sigmoid(fv_real x)
+{
+    const double e = exp(-fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+static inline fv_real fvi_sqrt(fv_real x)
+{
+    return sqrt(x);
+}
+
+#else
+
+static inline fv_real fvi_exp(fv_real x)
+{
+    return fvi_exp_float(x);
+}
+
+static inline fv_real fvi_log(fv_real x)
+{
+    return fvi_log_float(x);
+}
+
+static inline fv_real fvi_tanh(fv_real x)
+{
+    return fvi_tanh_float(x);
+}
+
+static inline fv_real fvi_erf(fv_real x)
+{
+    return fvi_erf_float(x);
+}
+
+static inline fv_real fvi_sigmoid(fv_real x)
+{
+    return fvi_sigmoid_float(x);
+}
+
+static inline fv_real fvi_sqrt(fv_real x)
+{
+    return sqrtf(x);
+}
+
+#endif
+#endif
