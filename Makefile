@@ -82,8 +82,8 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long headers lint format bench asan install uninstall dist \
-        clean help tests-built FORCE
+.PHONY: all libraries objects demo test test-long headers lint format bench asan install uninstall install-check \
+        dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -127,7 +127,7 @@ $(BUILD)/lib/lib$(LIB_$(1)).a: $$(OBJECTS_$(1))
 $(BUILD)/lib/lib$(LIB_$(1)).so: $$(OBJECTS_$(1)) tools/exports.map
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) -shared -Wl,-soname,$$(@F).0 -Wl,--version-script=tools/exports.map $$(CFLAGS) $$(LDFLAGS) \
+	$(Q)$$(CC) -shared -Wl,-z,defs -Wl,-soname,$$(@F).0 -Wl,--version-script=tools/exports.map $$(CFLAGS) $$(LDFLAGS) \
 	  $$(OBJECTS_$(1)) $$(LIBS) -o $$@
 $$(TESTS_$(1)): | $(BUILD)/criterion
 $(BUILD)/bin/tests-$(1): $$(TESTS_$(1)) $(BUILD)/lib/lib$(LIB_$(1)).a
@@ -221,6 +221,9 @@ uninstall: ## removes what install put there
 	  $(D)$(libdir)/pkgconfig/$(LIB_$(b)).pc) $(BINARIES:$(BUILD)/bin/%=$(D)$(bindir)/fovea-%)
 	$(Q)rm -rf $(D)$(includedir)/fovea
 
+install-check: ## installs into the build folder and builds programs against that
+	$(Q)CC='$(CC)' tools/check_install.sh $(MAKE) $(BUILD)
+
 DIST := fovea-$(VERSION)
 dist: ## a source tarball in the build folder
 	@mkdir -p $(BUILD)
@@ -235,5 +238,5 @@ clean: ## removes everything built
 help: ## this list
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then on='\033[1m' off='\033[0m'; fi; \
 	sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1=\2/p' $(firstword $(MAKEFILE_LIST)) | \
-	while IFS== read -r name text; do printf "  $$on%-10s$$off %s\n" "$$name" "$$text"; done; \
+	while IFS== read -r name text; do printf "  $$on%-13s$$off %s\n" "$$name" "$$text"; done; \
 	sed -n '3,4s/^# /  /p' $(firstword $(MAKEFILE_LIST))
