@@ -516,7 +516,8 @@ static void hidden_rows_do_not_matter(problem *p, int threads)
                 continue; /* touched */
             const size_t y = i * a->heads * a->vd;
             cr_assert(memcmp(a->y + y, kept[Y] + y, a->heads * a->vd * sizeof(fv_real)) == 0,
-                      "y of %zu, painted %zu", i, row);
+                      "y of %zu is %.17g, was %.17g, painted %zu", i, real(a->y[y]),
+                      real(kept[Y][y]), row);
             cr_assert(memcmp(p->out[DQ].data + i * a->q_row, kept[DQ] + i * a->q_row,
                              a->heads * a->qk * sizeof(fv_real)) == 0,
                       "dq of %zu, painted %zu", i, row);

@@ -83,4 +83,13 @@ void fvi_attention_rows_forward(const fvi_attention *a, int threads, fv_real *sc
 void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                  fv_real *scratch);
 
+/* By tiles: rules and dense bytes. */
+#define fvi_attention_tiles_scratch  FVI_NAME(fvi_attention_tiles_scratch)
+#define fvi_attention_tiles_forward  FVI_NAME(fvi_attention_tiles_forward)
+#define fvi_attention_tiles_backward FVI_NAME(fvi_attention_tiles_backward)
+size_t fvi_attention_tiles_scratch(const fvi_attention *a, int threads, bool grad);
+void fvi_attention_tiles_forward(const fvi_attention *a, int threads, fv_real *scratch);
+void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
+                                  fv_real *scratch);
+
 #endif

@@ -1,0 +1,219 @@
+/* Attention backward by tiles: the weights come back from the scores and the kept log-sum-exp.
+ *
+ * With Z the dropout factors and D = dy . y a row: dV = (P Z)^T dY, dS = P (Z (dY V^T) - D),
+ * dQ = scale dS K, dK = scale dS^T Q. Sums run over keys in tiles ascending (dQ) and over the heads of
+ * a group, then tiles of queries ascending (dK, dV), however the work is dealt. */
+#include "tensor/kernel/attention_scores.h"
+
+typedef struct {
+    fv_real *dyt, *slopes, *dqt, *dbias, *right; /* dY^T, dS^T, dQ^T, by i - j, a padded operand */
+    fv_real *drelative;                          /* this tile's share [2 clip + 1] */
+    fv_real level[TILE_QUERIES];
+    fv_real lse[TILE_QUERIES];
+} state;
+
+/* What one call of backward_tile may touch. */
+typedef struct {
+    bool rows, keys;  /* dq and drelative; dk and dv */
+    size_t low, high; /* keys */
+} task_part;
+
+/* A hidden pair weighs nothing, even in a row whose log-sum-exp is NaN. */
+static inline fv_real weight_of(fv_real score, fv_real lse)
+{
+    const fv_real weight = fvi_exp_fast(score - lse);
+    return fv_re(score) == (fvi_part)-INFINITY ? 0 : weight;
+}
+
+/* P Z in the place of the scores, dS in the place of dP. */
+static void slopes_of(const fvi_score_tile *t, state *b, size_t from, size_t to, bool bias)
+{
+    const fvi_attention *a = t->a;
+    const size_t lanes = t->lanes;
+    const fv_real kept = (fv_real)(1 / (1 - a->dropout)), scale = (fv_real)a->scale;
+    fv_real keep[4][TILE_QUERIES];
+    for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
+        b->dbias[x] = 0;
+    for (size_t j = from; j < to; j++) {
+        fv_real *s = t->scores + (j - from) * lanes, *d = b->slopes + (j - from) * lanes;
+        const fv_real *level = b->level, *lse = b->lse;
+        if (a->dropout > 0) {
+            if (j % 4 == 0)
+                fvi_keep(t, j, keep);
+            const fv_real *z = keep[j % 4];
+            for (size_t l = 0; l < lanes; l++) {
+                const fv_real weight = weight_of(s[l], lse[l]), factor = z[l] * kept;
+                d[l] = weight != 0 ? weight * (factor * d[l] - level[l]) : 0;
+                s[l] = weight * factor;
+            }
+        } else {
+            for (size_t l = 0; l < lanes; l++) {
+                s[l] = weight_of(s[l], lse[l]);
+                d[l] = s[l] != 0 ? s[l] * (d[l] - level[l]) : 0;
+            }
+        }
+        if (bias) {
+            fv_real *sum = b->dbias + (to - 1 - j);
+            for (size_t l = 0; l < t->rows; l++)
+                sum[l] += d[l];
+        }
+        for (size_t l = 0; l < lanes; l++)
+            d[l] *= scale;
+    }
+    for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
+        b->drelative[fvi_relative_at(a, t->i + x, to - 1)] += b->dbias[x];
+}
+
+/* C[keys, width] += W X with the weights W [keys, lanes] and rows X that a zero weight hides. */
+static void add_to_keys(const fvi_score_tile *t, state *b, size_t keys, const fv_real *weights,
+                        size_t width, const fv_real *x, size_t row, fv_real *c, size_t c_row,
+                        bool careful)
+{
+    if (careful) {
+        fvi_hiding_product(true, keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row,
+                           true);
+        return;
+    }
+    if (width % TILE_LANES != 0) { /* tile_product reads whole vectors */
+        for (size_t l = 0; l < t->rows; l++)
+            for (size_t i = 0; i < fvi_lanes(width); i++)
+                b->right[l * fvi_lanes(width) + i] = i < width ? x[l * row + i] : 0;
+        x = b->right;
+        row = fvi_lanes(width);
+    }
+    tile_product(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
+}
+
+static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_piece *p,
+                          size_t head, size_t i, const task_part *part, fv_real *scratch)
+{
+    const fvi_score_tile t = fvi_score_tile_at(a, p, head, i, &scratch);
+    const size_t kv = head / (a->heads / a->kv_heads), row = p->query + i, lanes = t.lanes;
+    const size_t y_row = a->heads * a->vd, columns = 2 * (size_t)a->clip + 1;
+    const size_t tile_keys = fvi_least(a->keys, TILE_KEYS);
+    const fv_real *dy = g->dy + row * y_row + head * a->vd, *y = a->y + row * y_row + head * a->vd;
+    const bool bias = part->rows && a->relative != NULL && g->drelative != NULL;
+    const bool rows = part->rows && g->dq != NULL;
+    bool begun = false, finite = true, checked = false;
+    state b;
+    b.dyt = fvi_slice(&scratch, a->vd * lanes);
+    b.dqt = fvi_slice(&scratch, a->qk * lanes);
+    b.slopes = fvi_slice(&scratch, tile_keys * lanes);
+    b.dbias = fvi_slice(&scratch, lanes + tile_keys);
+    b.right = fvi_slice(&scratch, fvi_lanes(fvi_most(a->qk, a->vd)) * lanes);
+    b.drelative = scratch;
+    fvi_transpose(t.rows, lanes, a->vd, dy, y_row, 1, b.dyt);
+    for (size_t l = 0; l < lanes; l++) {
+        b.level[l] = 0;
+        b.lse[l] = l < t.rows ? a->lse[(row + l) * a->heads + head] : 0;
+        if (fv_re(b.lse[l]) == (fvi_part)-INFINITY)
+            b.lse[l] = 0;
+    }
+    for (size_t c = 0; c < a->vd; c++)
+        for (size_t l = 0; l < t.rows; l++)
+            b.level[l] = tile_chain(b.dyt[c * lanes + l], y[l * y_row + c], b.level[l]);
+    for (size_t c = 0; bias && c < columns; c++)
+        b.drelative[c] = 0;
+    const size_t low = fvi_most(t.low, part->low), high = fvi_least(t.high, part->high);
+    for (size_t start = low / TILE_KEYS * TILE_KEYS; start < high; start += TILE_KEYS) {
+        const size_t from = fvi_most(start, low), to = fvi_least(start + TILE_KEYS, high);
+        const size_t keys = to - from;
+        const fv_real *k = t.k + from * a->k_row, *v = t.v + from * a->v_row;
+        if (!fvi_scores(&t, from, to))
+            continue;
+        tile_product(keys, lanes, a->vd, v, a->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
+        slopes_of(&t, &b, from, to, bias);
+        const bool partial = fvi_partial(&t, from, to);
+        if (partial && !checked) {
+            finite =
+                fvi_finite(t.rows, a->qk, t.q, a->q_row) && fvi_finite(t.rows, a->vd, dy, y_row);
+            checked = true;
+        }
+        if (part->keys && g->dv != NULL)
+            add_to_keys(&t, &b, keys, t.scores, a->vd, dy, y_row,
+                        g->dv + (p->key + from) * a->v_row + kv * a->vd, a->v_row,
+                        partial && !finite);
+        if (part->keys && g->dk != NULL)
+            add_to_keys(&t, &b, keys, b.slopes, a->qk, t.q, a->q_row,
+                        g->dk + (p->key + from) * a->k_row + kv * a->qk, a->k_row,
+                        partial && !finite);
+        if (rows && partial && !fvi_finite(keys, a->qk, k, a->k_row))
+            fvi_hiding_product(false, a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt,
+                               lanes, begun);
+        else if (rows)
+            tile_product(a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt, lanes, begun);
+        begun = true;
+    }
+    fv_real *dq = g->dq + (rows ? row * a->q_row + head * a->qk : 0);
+    for (size_t l = 0; rows && begun && l < t.rows; l++)
+        for (size_t c = 0; c < a->qk; c++)
+            dq[l * a->q_row + c] += b.dqt[c * lanes + l];
+    for (size_t c = 0; bias && c < columns; c++)
+        g->drelative[head * columns + c] += b.drelative[c];
+}
+
+/* How the work is dealt: what one task is, and what the tasks compute. Tasks write nothing in common,
+ * and each goes through its tiles in the order of the loops, so that sums do not depend on the deal. */
+typedef struct {
+    enum { KEY_HEAD, PIECE, RUN, TILE } each; /* of one key head: everything, a piece, .. */
+    size_t run;                               /* keys at a time */
+    bool rows, keys;                          /* dq and drelative; dk and dv */
+} dealing;
+
+static void backward_share(const fvi_attention *a, const fvi_attention_grad *g, const dealing *deal,
+                           size_t *ticket, fv_real *scratch)
+{
+    const size_t group = a->heads / a->kv_heads;
+    size_t task = 0, mine = fvi_draw(ticket);
+    for (size_t kv = 0; kv < a->kv_heads; kv++) {
+        size_t byte = 0;
+        for (size_t s = 0; s < fvi_pieces(a); s++) {
+            const fvi_piece p = fvi_piece_at(a, s, byte);
+            for (size_t low = 0; low < p.keys; low += fvi_least(deal->run, p.keys - low)) {
+                const task_part part = {deal->rows, deal->keys, low,
+                                        low + fvi_least(deal->run, p.keys - low)};
+                for (size_t head = kv * group; head < (kv + 1) * group; head++)
+                    for (size_t i = 0; i < p.queries; i += TILE_QUERIES) {
+                        while (task > mine)
+                            mine = fvi_draw(ticket);
+                        if (task == mine)
+                            backward_tile(a, g, &p, head, i, &part, scratch);
+                        task += deal->each == TILE;
+                    }
+                task += deal->each == RUN;
+            }
+            byte += fvi_piece_bytes(&p);
+            task += deal->each == PIECE;
+        }
+        task += deal->each == KEY_HEAD;
+    }
+}
+
+static void backward_all(const fvi_attention *a, const fvi_attention_grad *g, dealing deal,
+                         int threads, fv_real *scratch)
+{
+    const size_t each = fvi_attention_tiles_scratch(a, 1, true);
+    size_t ticket = 0, worker = 0;
+    if (threads <= 1) {
+        backward_share(a, g, &deal, &ticket, scratch);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    backward_share(a, g, &deal, &ticket, scratch + fvi_draw(&worker) * each);
+}
+
+void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
+                                  fv_real *scratch)
+{
+    /* A bias is shared by all pieces, so one thread sums what a key head gives to it. */
+    const bool bias = a->relative != NULL && g->drelative != NULL;
+    const size_t tasks = a->kv_heads * (bias ? 1 : fvi_pieces(a));
+    if (tasks >= (size_t)threads) {
+        backward_all(a, g, (dealing){bias ? KEY_HEAD : PIECE, SIZE_MAX, true, true}, threads,
+                     scratch);
+    } else { /* too few: weights are computed twice, to have tiles of queries, then of keys, as tasks */
+        backward_all(a, g, (dealing){bias ? KEY_HEAD : TILE, SIZE_MAX, true, false}, threads,
+                     scratch);
+        backward_all(a, g, (dealing){RUN, TILE_KEYS, false, true}, threads, scratch);
+    }
+}

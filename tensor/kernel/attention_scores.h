@@ -1,0 +1,232 @@
+/* A tile of attention: up to 64 query rows of one head against a run of keys, scores transposed.
+ *
+ * Queries lie along the vector lanes: the scores are S^T [keys, lanes] = K Q^T, with K read in place
+ * and Q^T packed once a tile. Softmax then needs no sum across lanes, every lane goes its own way in
+ * key order, and S^T is at once the right operand of O^T = V^T P^T and dQ^T = K^T dS^T and the left one
+ * of dV = P^T dY and dK = dS^T Q. Lanes beyond the last row hold zero queries and are never written out.
+ * Tiles lie at fixed positions of a segment, so that a row's sums do not depend on its neighbours. */
+#ifndef FVI_ATTENTION_SCORES_H
+#define FVI_ATTENTION_SCORES_H
+
+#include "tensor/kernel/attention.h"
+#include "tensor/kernel/attention_exp.h"
+#include "tensor/kernel/attention_tile.h"
+#include "tensor/philox.h"
+
+enum { TILE_QUERIES = 64, TILE_KEYS = 256 };
+
+typedef struct {
+    const fvi_attention *a;
+    const fvi_piece *piece;
+    size_t head, i; /* the head and the first query's position */
+    size_t rows, lanes;
+    size_t low, high;             /* keys that the rules let some row see */
+    size_t every_low, every_high; /* keys that they let every row see */
+    const fv_real *q, *k, *v;     /* row 0 of the tile, key 0 of the piece */
+    fv_real *qt;                  /* Q^T times scale [qk, lanes] */
+    fv_real *scores;              /* S^T, then P^T [TILE_KEYS, lanes] */
+    fv_real *bias;                /* relative biases by i - j [lanes + TILE_KEYS] */
+    size_t first[TILE_QUERIES], end[TILE_QUERIES];
+} fvi_score_tile;
+
+static inline size_t fvi_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+static inline size_t fvi_most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+static inline size_t fvi_lanes(size_t rows)
+{
+    return (rows + FVI_LANES - 1) / FVI_LANES * FVI_LANES;
+}
+
+/* to[c, l] = x[l, c] * factor for the rows there are, 0 beyond. */
+static inline void fvi_transpose(size_t rows, size_t lanes, size_t width, const fv_real *x,
+                                 size_t row, fv_real factor, fv_real *restrict to)
+{
+    for (size_t l = 0; l < rows; l++)
+        for (size_t c = 0; c < width; c++)
+            to[c * lanes + l] = x[l * row + c] * factor;
+    for (size_t c = 0; rows < lanes && c < width; c++)
+        for (size_t l = rows; l < lanes; l++)
+            to[c * lanes + l] = 0;
+}
+
+/* Takes count numbers off the scratch, rounded up so that the next ones are aligned as well. */
+static inline fv_real *fvi_slice(fv_real **scratch, size_t count)
+{
+    fv_real *mine = *scratch;
+    *scratch += fvi_lanes(count);
+    return mine;
+}
+
+/* What fvi_score_tile_at takes off the scratch. */
+static inline size_t fvi_score_tile_size(const fvi_attention *a)
+{
+    const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
+    const size_t keys = fvi_least(a->keys, TILE_KEYS);
+    return a->qk * lanes + keys * lanes + fvi_lanes(lanes + keys);
+}
+
+static inline fvi_score_tile fvi_score_tile_at(const fvi_attention *a, const fvi_piece *p,
+                                               size_t head, size_t i, fv_real **scratch)
+{
+    const size_t kv = head / (a->heads / a->kv_heads);
+    fvi_score_tile t;
+    t.a = a;
+    t.piece = p;
+    t.head = head;
+    t.i = i;
+    t.rows = fvi_least(p->queries - i, TILE_QUERIES);
+    t.lanes = fvi_lanes(t.rows);
+    t.q = a->q + (p->query + i) * a->q_row + head * a->qk;
+    t.k = a->k + p->key * a->k_row + kv * a->qk;
+    t.v = a->v + p->key * a->v_row + kv * a->vd;
+    t.qt = fvi_slice(scratch, a->qk * t.lanes);
+    t.scores = fvi_slice(scratch, fvi_least(a->keys, TILE_KEYS) * t.lanes);
+    t.bias = fvi_slice(scratch, t.lanes + fvi_least(a->keys, TILE_KEYS));
+    t.low = t.every_low = 0;
+    t.high = t.every_high = p->keys;
+    const fv_mask *m = a->mask;
+    if (m != NULL && (m->causal || m->left != 0 || m->right != 0)) {
+        t.low = p->keys;
+        t.high = 0;
+        for (size_t l = 0; l < t.lanes; l++) {
+            t.first[l] = t.end[l] = 0;
+            if (l >= t.rows)
+                continue;
+            fvi_mask_range(m, i + l, p->keys, &t.first[l], &t.end[l]);
+            t.every_low = fvi_most(t.every_low, t.first[l]);
+            t.every_high = fvi_least(t.every_high, t.end[l]);
+            if (t.first[l] < t.end[l]) {
+                t.low = fvi_least(t.low, t.first[l]);
+                t.high = fvi_most(t.high, t.end[l]);
+            }
+        }
+        t.low = t.low / 4 * 4; /* dropout draws four keys at once */
+    }
+    fvi_transpose(t.rows, t.lanes, a->qk, t.q, a->q_row, (fv_real)a->scale, t.qt);
+    return t;
+}
+
+/* Whether some pair of the keys from .. to - 1 may be hidden. */
+static inline bool fvi_partial(const fvi_score_tile *t, size_t from, size_t to)
+{
+    return from < t->every_low || to > t->every_high ||
+           (t->a->mask != NULL && t->a->mask->visible != NULL);
+}
+
+/* bias[l + to - 1 - j] is what row l adds to the score of key j. */
+static inline void fvi_spread_bias(const fvi_score_tile *t, size_t from, size_t to)
+{
+    const fv_real *relative = t->a->relative + t->head * (2 * (size_t)t->a->clip + 1);
+    for (size_t x = 0; x < t->lanes + to - from - 1; x++) /* i + x - (to - 1) = row - key */
+        t->bias[x] = relative[fvi_relative_at(t->a, t->i + x, to - 1)];
+}
+
+static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_t to)
+{
+    int32_t first[TILE_QUERIES], end[TILE_QUERIES];
+    for (size_t l = 0; l < t->lanes; l++) {
+        first[l] = (int32_t)(fvi_most(fvi_least(t->first[l], to), from) - from);
+        end[l] = (int32_t)(fvi_most(fvi_least(t->end[l], to), from) - from);
+    }
+    for (size_t j = 0; j < to - from; j++) {
+        fv_real *s = t->scores + j * t->lanes;
+        for (size_t l = 0; l < t->lanes; l++)
+            s[l] = (int32_t)j >= first[l] && (int32_t)j < end[l] ? s[l] : (fv_real)-INFINITY;
+    }
+}
+
+/* Hides what the dense bytes do not list; false when they list nothing here. */
+static inline bool fvi_hide_by_bytes(const fvi_score_tile *t, size_t from, size_t to)
+{
+    const fvi_piece *p = t->piece;
+    bool any = false;
+    for (size_t l = 0; l < t->rows; l++) {
+        const unsigned char *seen = t->a->mask->visible + p->byte + (t->i + l) * p->keys;
+        for (size_t j = from; j < to; j++) {
+            any |= seen[j] != 0;
+            if (seen[j] == 0)
+                t->scores[(j - from) * t->lanes + l] = (fv_real)-INFINITY;
+        }
+    }
+    return any;
+}
+
+/* Fills scores with S^T of the keys from .. to - 1, -inf where a pair is hidden; false when all are. */
+static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
+{
+    const fvi_attention *a = t->a;
+    tile_product(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
+                 t->scores, t->lanes, false);
+    if (a->relative != NULL) {
+        fvi_spread_bias(t, from, to);
+        for (size_t j = from; j < to; j++) {
+            fv_real *s = t->scores + (j - from) * t->lanes, *bias = t->bias + (to - 1 - j);
+            for (size_t l = 0; l < t->lanes; l++)
+                s[l] += bias[l];
+        }
+    }
+    if (from < t->every_low || to > t->every_high)
+        fvi_hide_by_rules(t, from, to);
+    return a->mask == NULL || a->mask->visible == NULL || fvi_hide_by_bytes(t, from, to);
+}
+
+/* Writes what dropout multiplies the weights of four keys by, 1 or 0: key j, j + 1 .. by lanes. */
+static inline void fvi_keep(const fvi_score_tile *t, size_t j, fv_real keep[4][TILE_QUERIES])
+{
+    const uint64_t below = fvi_drop_below(t->a);
+    const uint64_t block = (fvi_drop_index(t->a, t->head, t->piece->query + t->i) + j) / 4;
+    const fv_rng rng = t->a->rng;
+    for (size_t l = 0; l < t->lanes; l++) {
+        uint32_t four[4];
+        fvi_philox(rng, block + ((uint64_t)l << 30), four);
+        for (int f = 0; f < 4; f++)
+            keep[f][l] = four[f] >= below;
+    }
+}
+
+/* Whether all numbers of rows x width are finite. */
+static inline bool fvi_finite(size_t rows, size_t width, const fv_real *x, size_t row)
+{
+    fv_real sum = 0;
+    for (size_t i = 0; i < rows; i++) {
+        fv_real lane[FVI_LANES] = {0}; /* stays 0 unless x is NaN or infinite */
+        size_t c = 0;
+        for (; c + FVI_LANES <= width; c += FVI_LANES)
+            for (size_t l = 0; l < FVI_LANES; l++)
+                lane[l] += x[i * row + c + l] - x[i * row + c + l];
+        for (; c < width; c++)
+            sum += x[i * row + c] - x[i * row + c];
+        for (size_t l = 0; l < FVI_LANES; l++)
+            sum += lane[l];
+    }
+    return sum == 0;
+}
+
+/* A tile_product in which a weight of zero hides what it multiplies, be that NaN: same chain, same bits.
+ * The weights are the left operand or the right one. */
+static inline void fvi_hiding_product(bool left, size_t m, size_t n, size_t k, const fv_real *a,
+                                      size_t a_row, size_t a_col, const fv_real *b, size_t b_row,
+                                      fv_real *c, size_t c_row, bool add)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j += FVI_LANES) {
+            const size_t columns = fvi_least(n - j, FVI_LANES);
+            fv_real sum[FVI_LANES] = {0};
+            for (size_t p = 0; p < k; p++) {
+                const fv_real x = a[i * a_row + p * a_col], *y = b + p * b_row + j;
+                for (size_t l = 0; l < columns; l++) {
+                    const bool hidden = (left ? x : y[l]) == 0;
+                    sum[l] = tile_chain(hidden ? 0 : x, hidden ? 0 : y[l], sum[l]);
+                }
+            }
+            for (size_t l = 0; l < columns; l++)
+                c[i * c_row + j + l] = add ? c[i * c_row + j + l] + sum[l] : sum[l];
+        }
+}
+
+#endif
