@@ -93,7 +93,7 @@ Test(optimizer, touched_rows_agree_with_sparse_adam)
 static bool tree(const fv_real *g, const bool *present, int first, int span, int count,
                  fv_real *sum)
 {
-    fv_real left, right;
+    fv_real left = 0, right = 0;
     if (first >= count)
         return false;
     if (span == 1) {
