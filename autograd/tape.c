@@ -131,6 +131,22 @@ fv_rng fv_tape_rng(const fv_tape *t)
 
 /* ---- values ------------------------------------------------------------------------------------ */
 
+/* Whether a shape can be: fv_shape_count gives 0 for a bad one, which must not pass for an empty one. */
+static bool sound(fv_tape *t, const char *op, fv_shape shape)
+{
+    char text[160];
+    if (shape.rank < 0 || shape.rank > FV_MAX_RANK) {
+        fv_refuse(t, op, "rank %d, expected 0 to %d", shape.rank, FV_MAX_RANK);
+        return false;
+    }
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.size[i] == 0)
+            return true;
+    if (fv_shape_count(shape) == 0)
+        fv_refuse(t, op, "%s holds more numbers than there can be", fv_shape_text(shape, text));
+    return fv_tape_ok(t);
+}
+
 static fv_var *append(fv_tape *t, fv_shape shape, fv_real *data)
 {
     fv_var *v = fv_tape_alloc(t, 1, sizeof *v);
@@ -143,20 +159,25 @@ static fv_var *append(fv_tape *t, fv_shape shape, fv_real *data)
     return v;
 }
 
-fv_var *fv_constant(fv_tape *t, fv_shape shape, const fv_real *data)
+static fv_var *leaf(fv_tape *t, const char *what, fv_shape shape, const fv_real *data)
 {
-    if (!fv_tape_ok(t))
+    if (!fv_tape_ok(t) || !sound(t, what, shape))
         return NULL;
     if (data == NULL)
-        return fv_refuse(t, "constant", "no data");
+        return fv_refuse(t, what, "no data");
     fv_real *kept;
     memcpy(&kept, &data, sizeof kept); /* the tape never writes through it */
     return append(t, shape, kept);
 }
 
+fv_var *fv_constant(fv_tape *t, fv_shape shape, const fv_real *data)
+{
+    return leaf(t, "constant", shape, data);
+}
+
 fv_var *fv_input(fv_tape *t, fv_shape shape, const fv_real *data)
 {
-    fv_var *v = fv_constant(t, shape, data);
+    fv_var *v = leaf(t, "input", shape, data);
     if (v != NULL)
         v->needs_grad = t->mode != FV_EVAL;
     return v;
@@ -227,6 +248,8 @@ fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *optio
         return NULL;
     if (inputs < 0 || inputs > FV_MAX_INPUTS)
         return fv_refuse(t, op->name, "%d inputs, at most %d", inputs, FV_MAX_INPUTS);
+    if (!sound(t, op->name, shape))
+        return NULL;
     bool needs_grad = false;
     for (int i = 0; i < inputs; i++)
         needs_grad |= in[i] != NULL && in[i]->needs_grad;
