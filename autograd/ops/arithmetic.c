@@ -237,7 +237,7 @@ fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x)
     if (count < 1 || count > FV_MAX_INPUTS)
         return fv_refuse(t, "concat", "%d inputs, expected 1 to %d", count, FV_MAX_INPUTS);
     for (int k = 0; k < count; k++) {
-        if (!given(t, "concat", x[k]) || !fvi_is_matrix(t, "concat", "an input", x[k]))
+        if (!given(t, "concat", x ? x[k] : NULL) || !fvi_is_matrix(t, "concat", "an input", x[k]))
             return NULL;
         if (fvi_rows(x[k]) != fvi_rows(x[0]))
             return fv_refuse(t, "concat", "%s beside %s: rows differ", fv_describe(t, x[0]),

@@ -241,12 +241,14 @@ fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
     }
     const fvi_attention a = call_of(y, together);
     size_t q = 0, k = 0, queries = a.queries, keys = a.keys;
-    if (a.mask != NULL && a.mask->queries != NULL) {
+    const bool cut = a.mask != NULL && a.mask->queries != NULL;
+    const size_t segments = cut ? a.mask->queries->count : 1;
+    if (segment >= segments) {
+        fv_refuse(t, "attention_weights", "segment %zu of %zu", segment, segments);
+        return nothing;
+    }
+    if (cut) {
         const fv_segments *qs = a.mask->queries, *ks = a.mask->keys ? a.mask->keys : qs;
-        if (segment >= qs->count) {
-            fv_refuse(t, "attention_weights", "segment %zu of %zu", segment, qs->count);
-            return nothing;
-        }
         q = qs->offsets[segment];
         k = ks->offsets[segment];
         queries = qs->offsets[segment + 1] - q;
