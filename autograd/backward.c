@@ -34,8 +34,11 @@ static void finish_table(fv_tape *t, fvi_use *use)
         entries += g->bags ? fv_segments_rows(g->bags) : g->count;
     if (use->var->grad == NULL) {
         size_t most = entries < shape.size[0] ? entries : shape.size[0];
-        if (use->slot == NULL)
+        if (use->slots != shape.size[0]) { /* new, or another set's parameter at that address */
+            fvi_free(use->slot);
             use->slot = fvi_calloc(shape.size[0], sizeof *use->slot);
+            use->slots = use->slot ? shape.size[0] : 0;
+        }
         if (use->slot == NULL)
             fv_fail(&t->error, FV_FAILED, "out of memory for the rows of %s", use->param->name);
         use->rows = fvi_tape_take(t, most, sizeof *use->rows);

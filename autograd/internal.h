@@ -31,7 +31,8 @@ typedef struct fvi_use {
     size_t touched;         /* after fv_backward: rows of a table, their numbers and gradients */
     int32_t *rows;
     fv_real *row_grad;
-    int32_t *slot; /* kept: [rows of the table], zero between steps */
+    int32_t *slot; /* kept: [slots], one a row of the table, zero between steps */
+    size_t slots;
 } fvi_use;
 
 /* What is compiled once for each instruction set. */

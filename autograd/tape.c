@@ -40,7 +40,7 @@ void fv_tape_begin(fv_tape *t, fv_mode mode, uint64_t seed, uint64_t step)
     t->error = (fv_error){0};
     for (size_t i = 0; i < t->uses_capacity; i++) {
         fvi_use *use = &t->uses[i];
-        *use = (fvi_use){.param = use->param, .slot = use->slot};
+        *use = (fvi_use){.param = use->param, .slot = use->slot, .slots = use->slots};
     }
 }
 
