@@ -8,17 +8,17 @@ static bool relu_forward(fv_tape *t, fv_var *y)
     const fv_real *restrict x = y->in[0]->value.data;
     fv_real *restrict out = y->value.data;
     for (size_t i = 0, n = fvi_count(y); i < n; i++)
-        out[i] = fv_re(x[i]) > 0 ? x[i] : 0;
+        out[i] = fv_re(x[i]) <= 0 ? 0 : x[i]; /* lets a NaN pass */
     return true;
 }
 
-/* dx = dy where x > 0 */
+/* dx = dy except where x <= 0 */
 static void relu_backward(fv_tape *t, fv_var *y)
 {
     const fv_real *restrict x = y->in[0]->value.data, *restrict dy = y->grad;
     fv_real *restrict dx = fv_grad(t, y->in[0]);
     for (size_t i = 0, n = dx ? fvi_count(y) : 0; i < n; i++)
-        dx[i] += fv_re(x[i]) > 0 ? dy[i] : 0;
+        dx[i] += fv_re(x[i]) <= 0 ? 0 : dy[i];
 }
 
 static fv_var *relu_sample(fv_sampler *s, int which)

@@ -42,7 +42,7 @@ static void affine_backward(fv_tape *t, fv_var *y)
         const fv_real *restrict kept = y->value.data;
         fv_real *restrict passed = fvi_tape_take(t, rows * out, sizeof *passed);
         for (size_t i = 0, n = passed ? rows * out : 0; i < n; i++)
-            passed[i] = fv_re(kept[i]) > 0 ? dz[i] : 0;
+            passed[i] = fv_re(kept[i]) <= 0 ? 0 : dz[i];
         dz = passed;
     }
     if (dz != NULL && dx != NULL)
