@@ -116,13 +116,13 @@ FVI_INLINE void fvi_store_part(fv_real *x, fvi_vec v, size_t count)
 }
 #endif
 
-/* Each lane where its real part is above 0, else 0. */
+/* 0 for each lane whose real part is at most 0, else the lane: a NaN passes. */
 FVI_INLINE fvi_vec fvi_positive(fvi_vec v)
 {
 #if defined(FV_COMPLEX)
-    return fv_re(v) > 0 ? v : 0;
+    return fv_re(v) <= 0 ? 0 : v;
 #else
-    return (fvi_vec)((fvi_vec_int)v & (v > (fvi_vec){0}));
+    return (fvi_vec)((fvi_vec_int)v & ~(v <= (fvi_vec){0}));
 #endif
 }
 
