@@ -122,7 +122,7 @@ Test(optimizer, tapes_are_summed_in_a_binary_tree)
                 bool present[MOST_TAPES];
                 fv_tape *t[MOST_TAPES];
                 for (int i = 0; i < count; i++) {
-                    g[i] = (fv_real)(noise((uint64_t)subset, (uint64_t)i) * pow(10, i % 3));
+                    g[i] = (fv_real)(noise((uint64_t)subset, (uint64_t)i) * pow(10, i % 3) / 3);
                     pair[i][0] = 0;
                     pair[i][1] = g[i];
                     present[i] = subset >> i & 1;

@@ -12,10 +12,12 @@
 #elif defined(FV_F64)
 #define REAL_SQRT sqrt
 #define REAL_FMA  fma
+#define REAL_ABS  fabs
 #define REAL_MIN  DBL_MIN
 #else
 #define REAL_SQRT sqrtf
 #define REAL_FMA  fmaf
+#define REAL_ABS  fabsf
 #define REAL_MIN  FLT_MIN
 #endif
 
@@ -36,7 +38,7 @@ static inline fv_real without_subnormal(fv_real x)
 #if defined(FV_COMPLEX)
     return x; /* the real part may be zero under a tangent */
 #else
-    return x < REAL_MIN && x > -REAL_MIN ? 0 : x;
+    return REAL_ABS(x) < REAL_MIN ? 0 : x;
 #endif
 }
 
