@@ -27,6 +27,12 @@ enum {
     MAX_TRIES = 100  /* temporaries of this process for the same file */
 };
 
+/* Makes a call again while signals interrupt it. */
+#define AGAIN(result, call)                                                                        \
+    do                                                                                             \
+        result = (call);                                                                           \
+    while (result < 0 && errno == EINTR)
+
 typedef struct {
     const fvi_system *system;
     const char *path; /* as given, for messages */
@@ -71,21 +77,14 @@ static bool find_target(writer *w)
     return true;
 }
 
-static int open_again(const writer *w, const char *path, int flags, mode_t mode)
-{
-    int file;
-    do
-        file = w->system->open(path, flags | O_CLOEXEC, mode);
-    while (file < 0 && errno == EINTR);
-    return file;
-}
-
 static int open_folder(writer *w)
 {
     char *name = w->temporary; /* not in use yet */
     memcpy(name, w->target, w->folder);
     strcpy(name + w->folder, w->folder == 0 ? "." : "");
-    return open_again(w, name, O_RDONLY | O_DIRECTORY, 0);
+    int folder;
+    AGAIN(folder, w->system->open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+    return folder;
 }
 
 static int open_temporary(writer *w)
@@ -94,7 +93,7 @@ static int open_temporary(writer *w)
     for (int n = 0; n < MAX_TRIES; n++) {
         snprintf(w->temporary, sizeof w->temporary, "%.*s.%.*s.tmp-%ld-%d", (int)w->folder,
                  w->target, (int)NAME_KEPT, w->target + w->folder, (long)getpid(), n);
-        file = open_again(w, w->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        AGAIN(file, w->system->open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (file >= 0 || errno != EEXIST)
             break;
     }
@@ -104,9 +103,8 @@ static int open_temporary(writer *w)
 static bool write_all(const writer *w, int file, const char *bytes, size_t length)
 {
     while (length > 0) {
-        ssize_t put = w->system->write(file, bytes, length);
-        if (put < 0 && errno == EINTR)
-            continue;
+        ssize_t put;
+        AGAIN(put, w->system->write(file, bytes, length));
         if (put == 0)
             errno = EIO;
         if (put <= 0)
@@ -117,38 +115,24 @@ static bool write_all(const writer *w, int file, const char *bytes, size_t lengt
     return true;
 }
 
-/* An interrupted fsync goes on. One that failed does not: the system may have dropped the bytes, and a
- * second fsync would not know of them. */
-static int sync_again(const writer *w, int file)
-{
-    int result;
-    do
-        result = w->system->fsync(file);
-    while (result != 0 && errno == EINTR);
-    return result;
-}
-
-/* The temporary's bytes on the disk, and the temporary closed, whatever happens. */
+/* The temporary's bytes on the disk, and the temporary closed, whatever happens. An fsync that failed is not
+ * tried again: the system may have dropped the bytes, and a second fsync would not know of them. */
 static bool fill_temporary(const writer *w, int file, const void *bytes, size_t length)
 {
     bool ok = true;
-    if (w->exists && w->system->fchmod(file, w->mode) != 0)
+    int result = 0;
+    if (w->exists)
+        AGAIN(result, w->system->fchmod(file, w->mode));
+    if (result != 0)
         ok = failed(w, "cannot set the mode of the new file");
     ok = ok && write_all(w, file, bytes, length);
-    if (ok && sync_again(w, file) != 0)
+    if (ok)
+        AGAIN(result, w->system->fsync(file));
+    if (ok && result != 0)
         ok = failed(w, "the new file did not reach the disk (fsync)");
     if (w->system->close(file) != 0 && errno != EINTR && ok)
         ok = failed(w, "cannot close the new file");
     return ok;
-}
-
-static bool rename_temporary(const writer *w)
-{
-    int result;
-    do
-        result = w->system->rename(w->temporary, w->target);
-    while (result != 0 && errno == EINTR);
-    return result == 0 || failed(w, "cannot rename the new file to its place");
 }
 
 static bool replace(writer *w, int folder, const void *bytes, size_t length)
@@ -156,12 +140,19 @@ static bool replace(writer *w, int folder, const void *bytes, size_t length)
     const int file = open_temporary(w);
     if (file < 0)
         return failed(w, "cannot make a file in its folder");
-    if (!fill_temporary(w, file, bytes, length) || !rename_temporary(w)) {
+    bool ok = fill_temporary(w, file, bytes, length);
+    int result = 0;
+    if (ok)
+        AGAIN(result, w->system->rename(w->temporary, w->target));
+    if (result != 0)
+        ok = failed(w, "cannot rename the new file to its place");
+    if (!ok) {
         w->system->unlink(w->temporary);
         return false;
     }
+    AGAIN(result, w->system->fsync(folder));
     /* some file systems have no fsync of folders and say EINVAL */
-    if (sync_again(w, folder) != 0 && errno != EINVAL)
+    if (result != 0 && errno != EINVAL)
         return failed(w, "the new file is in place, but a power cut may undo that (fsync of the "
                          "folder)");
     return true;
