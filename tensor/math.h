@@ -137,10 +137,12 @@ static inline float fvi_erf_float(float x)
 
 #if defined(FV_COMPLEX)
 
-/* f(a + ib) from f(a) and f'(a). A zero tangent stays zero where the derivative is infinite. */
+/* f(a + ib) from f(a) and f'(a). A zero tangent stays zero where the derivative is infinite.
+ * (CMPLX by its other name: glibc keeps the macro from clang.) */
 static inline fv_real fvi_lift(fv_real z, double value, double derivative)
 {
-    return CMPLX(value, cimag(z) == 0 ? 0 : derivative * cimag(z));
+    return __builtin_complex(
+        value, cimag(z) == 0 ? 0 : derivative * cimag(z)); /* CMPLX, which clang hides */
 }
 
 static inline fv_real fvi_exp(fv_real x)
