@@ -141,8 +141,7 @@ static inline float fvi_erf_float(float x)
  * (CMPLX by its other name: glibc keeps the macro from clang.) */
 static inline fv_real fvi_lift(fv_real z, double value, double derivative)
 {
-    return __builtin_complex(
-        value, cimag(z) == 0 ? 0 : derivative * cimag(z)); /* CMPLX, which clang hides */
+    return __builtin_complex(value, cimag(z) == 0 ? 0 : derivative * cimag(z));
 }
 
 static inline fv_real fvi_exp(fv_real x)
