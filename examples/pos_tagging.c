@@ -123,8 +123,11 @@ static double dev_accuracy(void *model)
 static bool fit(const arguments *a, tagger *m, session *s, fv_fit_result *result, fv_error *error)
 {
     char *meta = tagger_json(m, error);
-    const fv_task task = {s, s->train.file->sentences, s->train.rows, tagger_loss,
-                          s->dev.file ? dev_accuracy : NULL};
+    const fv_task task = {.model = s,
+                          .samples = s->train.file->sentences,
+                          .offsets = s->train.file->offsets,
+                          .loss = tagger_loss,
+                          .evaluate = s->dev.file ? dev_accuracy : NULL};
     const fv_fit_opts opts = {
         .epochs = (int)a->epochs,
         .batch = {.batch_rows = (size_t)a->batch_words},

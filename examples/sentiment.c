@@ -17,7 +17,8 @@ static const char usage[] =
     "  sentiment eval --model reviews.npz --data examples/data/tiny-reviews-dev.tsv\n"
     "  echo 'Not bad at all.' | sentiment predict --model reviews.npz\n"
     "\n"
-    "A training file has one text a line: its label, a tab, the text, without quoting; two labels or more.\n"
+    "A training file has one text a line: its label, a tab, the text, without quoting; two labels "
+    "or more.\n"
     "predict reads one text a line and prints label, probability and text, split by tabs.\n"
     "\n"
     "train options                                            default\n"
@@ -41,7 +42,8 @@ static const char usage[] =
     "  --json              eval: one JSON object\n"
     "  --help  --version\n"
     "\n"
-    "exit codes: 0 ok, 1 failed, 2 usage, 3 data, 4 checkpoint, 5 not finite, 6 disk, 130 interrupted\n";
+    "exit codes: 0 ok, 1 failed, 2 usage, 3 data, 4 checkpoint, 5 not finite, 6 disk, 130 "
+    "interrupted\n";
 
 typedef struct {
     const char *train, *dev, *out, *model, *data, *metrics;
@@ -92,11 +94,12 @@ static fv_tsv *read_texts(const arguments *a, const char *path, fv_error *error)
 
 static bool look_up(classifier_data *data, const classifier *m, const fv_tsv *file, fv_error *error)
 {
-    if (!classifier_read(data, m, file->samples, file->text, file->label, file->path, file->lines, error))
+    if (!classifier_read(data, m, file->samples, file->text, file->label, file->path, file->lines,
+                         error))
         return false;
     if (data->cut > 0)
-        fprintf(stderr, "%s: %zu texts are longer than %ld words; the rest of them is not read\n", file->path,
-                data->cut, m->o.longest);
+        fprintf(stderr, "%s: %zu texts are longer than %ld words; the rest of them is not read\n",
+                file->path, data->cut, m->o.longest);
     return true;
 }
 
@@ -120,11 +123,15 @@ static double dev_accuracy(void *model)
     return s->dev.texts ? (double)right / (double)s->dev.texts : 0;
 }
 
-static bool fit(const arguments *a, classifier *m, session *s, fv_fit_result *result, fv_error *error)
+static bool fit(const arguments *a, classifier *m, session *s, fv_fit_result *result,
+                fv_error *error)
 {
     char *meta = classifier_json(m, error);
-    const fv_task task = {s, s->train.texts, s->train.rows, classifier_loss,
-                          s->dev.model ? dev_accuracy : NULL};
+    const fv_task task = {.model = s,
+                          .samples = s->train.texts,
+                          .offsets = s->train.offsets,
+                          .loss = classifier_loss,
+                          .evaluate = s->dev.model ? dev_accuracy : NULL};
     const fv_fit_opts opts = {
         .epochs = (int)a->epochs,
         .batch = {.batch_samples = (size_t)a->batch},
@@ -160,8 +167,9 @@ static bool train(const arguments *a, fv_error *error)
     if (ok && dev_file)
         s.labels = calloc(dev_file->samples + 1, sizeof *s.labels);
     if (ok && !a->quiet)
-        fprintf(stderr, "training on %zu texts, %zu labels, %zu words; %zu parameters\n", train_file->samples,
-                fv_vocab_size(m.labels) - 1, s.train.words, fv_params_numbers(m.params));
+        fprintf(stderr, "training on %zu texts, %zu labels, %zu words; %zu parameters\n",
+                train_file->samples, fv_vocab_size(m.labels) - 1, s.train.words,
+                fv_params_numbers(m.params));
     ok = ok && fit(a, &m, &s, &result, error);
     if (error->status == FV_INTERRUPTED)
         fprintf(stderr, "the same command with --resume goes on from there\n");
@@ -190,8 +198,8 @@ static void print_scores(const classifier *m, const fv_confusion *c, size_t text
     for (size_t i = 0; i < c->classes; i++) {
         double precision, recall, f1;
         fv_confusion_class(c, i, &precision, &recall, &f1);
-        printf("%-16s %9.2f %8.2f %8.2f\n", fv_vocab_text(m->labels, (int32_t)i + 1), 100 * precision,
-               100 * recall, 100 * f1);
+        printf("%-16s %9.2f %8.2f %8.2f\n", fv_vocab_text(m->labels, (int32_t)i + 1),
+               100 * precision, 100 * recall, 100 * f1);
     }
     printf("\ngold by row, predicted by column\n");
     for (size_t i = 0; i < c->classes; i++) {
@@ -208,8 +216,9 @@ static void print_json(const classifier *m, const fv_confusion *c, size_t texts)
     for (size_t i = 0; i < c->classes; i++) {
         double precision, recall, f1;
         fv_confusion_class(c, i, &precision, &recall, &f1);
-        json_object_set_new(labels, fv_vocab_text(m->labels, (int32_t)i + 1),
-                            json_pack("{s:f, s:f, s:f}", "precision", precision, "recall", recall, "f1", f1));
+        json_object_set_new(
+            labels, fv_vocab_text(m->labels, (int32_t)i + 1),
+            json_pack("{s:f, s:f, s:f}", "precision", precision, "recall", recall, "f1", f1));
     }
     json_t *all = json_pack("{s:I, s:f, s:o}", "texts", (json_int_t)texts, "accuracy",
                             fv_confusion_accuracy(c), "labels", labels);
@@ -225,8 +234,8 @@ static bool eval(const arguments *a, fv_error *error)
     fv_confusion confusion = {0};
     fv_tsv *file = NULL;
     int32_t *labels = NULL;
-    bool ok = classifier_load(&m, a->model, error) && (file = read_texts(a, a->data, error)) != NULL &&
-              look_up(&data, &m, file, error) &&
+    bool ok = classifier_load(&m, a->model, error) &&
+              (file = read_texts(a, a->data, error)) != NULL && look_up(&data, &m, file, error) &&
               fv_confusion_init(&confusion, fv_vocab_size(m.labels) - 1, error);
     if (ok && (labels = calloc(file->samples + 1, sizeof *labels)) == NULL)
         ok = fv_fail(error, FV_FAILED, "eval: out of memory");
@@ -263,7 +272,8 @@ static const char **cut_lines(char *text, size_t length, size_t *count, fv_error
         end = memchr(p, '\n', (size_t)(text + length - p));
         end = end ? end : text + length;
         if (!fv_utf8_valid(p, (size_t)(end - p), &at)) {
-            fv_fail(error, FV_DATA, "standard input:%zu:%zu: not UTF-8, or a NUL", *count + 1, at + 1);
+            fv_fail(error, FV_DATA, "standard input:%zu:%zu: not UTF-8, or a NUL", *count + 1,
+                    at + 1);
             free(line);
             return NULL;
         }
@@ -316,11 +326,13 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (strcmp(command, "train") == 0) {
-        missing = missing_option(name, command, "train", a.train) + missing_option(name, command, "out", a.out);
+        missing = missing_option(name, command, "train", a.train) +
+                  missing_option(name, command, "out", a.out);
         if (!missing)
             train(&a, &error);
     } else if (strcmp(command, "eval") == 0) {
-        missing = missing_option(name, command, "model", a.model) + missing_option(name, command, "data", a.data);
+        missing = missing_option(name, command, "model", a.model) +
+                  missing_option(name, command, "data", a.data);
         if (!missing)
             eval(&a, &error);
     } else if (strcmp(command, "predict") == 0) {

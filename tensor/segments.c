@@ -3,7 +3,7 @@
 
 size_t fv_segments_rows(const fv_segments *segments)
 {
-    return segments->offsets[segments->count];
+    return segments ? segments->offsets[segments->count] : 0;
 }
 
 bool fv_segments_check(const fv_segments *segments, size_t rows, fv_error *error)

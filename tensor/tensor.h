@@ -110,7 +110,7 @@ typedef struct {
     const size_t *offsets; /* [count + 1], offsets[0] == 0, never falling */
 } fv_segments;
 
-/* All rows together: the last offset. */
+/* All rows together: the last offset; 0 for NULL. */
 size_t fv_segments_rows(const fv_segments *segments);
 /* Whether the offsets start at 0, never fall and end at rows; says what is wrong otherwise. */
 bool fv_segments_check(const fv_segments *segments, size_t rows, fv_error *error);

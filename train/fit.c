@@ -7,6 +7,7 @@
 
 #include "tensor/internal.h"
 #include "train/cursor.h"
+#include "train/files/files.h"
 
 /* What one call of fv_fit holds while it runs. */
 typedef struct {
@@ -14,6 +15,7 @@ typedef struct {
     const fv_task *task;
     fv_fit_opts o;
     fv_optimizer *optimizer;
+    size_t *rows;    /* [samples] */
     fv_tape **tapes; /* [shards] */
     size_t *cuts;    /* [shards + 1] into the samples of a batch */
     fv_var **losses; /* [shards] */
@@ -33,7 +35,7 @@ static double now(void)
 
 static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
 {
-    if (task == NULL || task->loss == NULL || task->rows == NULL || task->samples == 0)
+    if (task == NULL || task->loss == NULL || task->offsets == NULL || task->samples == 0)
         return fv_fail(error, FV_USAGE, "fit: the task has no samples or no loss");
     o->epochs = o->epochs ? o->epochs : 1;
     o->shards = o->shards ? o->shards : 4;
@@ -43,6 +45,8 @@ static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
     if (o->shards < 1 || o->shards > 4096 || (o->shards & (o->shards - 1)) != 0)
         return fv_fail(error, FV_USAGE, "fit: %d shards, expected a power of two up to 4096",
                        o->shards);
+    if (o->checkpoint != NULL && !fvi_can_write_file(o->checkpoint, error))
+        return false;
     if (o->resume && o->checkpoint == NULL)
         return fv_fail(error, FV_USAGE, "fit: resume without a checkpoint");
     return true;
@@ -50,7 +54,7 @@ static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
 
 static bool make_batches(run *r, int epoch, fv_batches *batches)
 {
-    return fv_batches_make(batches, r->task->samples, r->task->rows, &r->o.batch, r->o.seed,
+    return fv_batches_make(batches, r->task->samples, r->rows, &r->o.batch, r->o.seed,
                            (uint64_t)epoch, r->error);
 }
 
@@ -72,12 +76,15 @@ static bool prepare(run *r)
     r->optimizer = fv_optimizer_new(r->params, &r->o.optimizer, r->error);
     if (r->optimizer == NULL)
         return false;
+    r->rows = fvi_calloc(r->task->samples, sizeof *r->rows);
     r->tapes = fvi_calloc(shards, sizeof(fv_tape *));
     r->cuts = fvi_calloc(shards + 1, sizeof *r->cuts);
     r->losses = fvi_calloc(shards, sizeof(fv_var *));
     r->weights = fvi_calloc(shards, sizeof *r->weights);
     const fv_tape_opts inside = {.threads = shards == 1 ? r->o.threads : 1};
-    bool ok = r->tapes && r->cuts && r->losses && r->weights;
+    bool ok = r->rows && r->tapes && r->cuts && r->losses && r->weights;
+    for (size_t s = 0; ok && s < r->task->samples; s++)
+        r->rows[s] = r->task->offsets[s + 1] - r->task->offsets[s];
     for (size_t s = 0; ok && s < shards; s++)
         ok = (r->tapes[s] = fv_tape_new(&inside)) != NULL;
     return ok ? count_steps(r) : fv_fail(r->error, FV_FAILED, "fit: out of memory");
@@ -87,6 +94,7 @@ static void release(run *r)
 {
     for (int s = 0; r->tapes != NULL && s < r->o.shards; s++)
         fv_tape_free(r->tapes[s]);
+    fvi_free(r->rows);
     fvi_free(r->tapes);
     fvi_free(r->cuts);
     fvi_free(r->losses);
@@ -129,12 +137,12 @@ static void cut(run *r, const size_t *samples, size_t count)
     double rows = 0, seen = 0;
     size_t shard = 0;
     for (size_t i = 0; i < count; i++)
-        rows += (double)r->task->rows[samples[i]];
+        rows += (double)r->rows[samples[i]];
     r->cuts[0] = 0;
     for (size_t i = 0; i < count; i++) {
         /* a sample belongs to the shard that its middle falls into */
-        double middle = seen + (double)r->task->rows[samples[i]] / 2;
-        seen += (double)r->task->rows[samples[i]];
+        double middle = seen + (double)r->rows[samples[i]] / 2;
+        seen += (double)r->rows[samples[i]];
         while (shard + 1 < shards && middle * (double)shards >= rows * (double)(shard + 1))
             r->cuts[++shard] = i;
     }

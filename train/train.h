@@ -102,15 +102,19 @@ const int32_t *fv_pick(fv_tape *t, const fv_ragged *column, const size_t *sample
 
 /* ---- fit ----------------------------------------------------------------------------------------- */
 
-/* What is learned: samples, and how to build their loss. */
+/* What is learned: samples, and how to build their scores and loss. Called on several tapes at once: these
+ * functions read the model only. */
 typedef struct {
     void *model;
     size_t samples;
-    const size_t *rows; /* of each sample */
+    const size_t *offsets; /* [samples + 1]: sample s has offsets[s + 1] - offsets[s] rows */
     /* Builds the loss, summed over these samples, and says what it is a sum over (rows, or samples), so
-     * that the mean over a whole batch is exact. Called on several tapes at once: reads the model only. */
+     * that the mean over a whole batch is exact. */
     fv_var *(*loss)(const void *model, fv_tape *t, const size_t *samples, size_t count,
                     double *weight);
+    /* Builds the scores of these samples: [rows, classes], or with per_sample [count, classes]. */
+    fv_var *(*scores)(const void *model, fv_tape *t, const size_t *samples, size_t count);
+    bool per_sample; /* one label a sample, instead of one a row */
     /* Optional: a score after each epoch, larger is better (say, accuracy on held-out data). */
     double (*evaluate)(void *model);
 } fv_task;
@@ -149,6 +153,11 @@ typedef struct {
  * between. False: error says why; the parameters hold the last good step. */
 FV_MUST_CHECK bool fv_fit(fv_params *params, const fv_task *task, const fv_fit_opts *opts,
                           fv_fit_result *result, fv_error *error);
+
+/* The label with the largest score for every row of all samples (or for every sample), in order, and its
+ * probability when that is not NULL. threads: 0 means all cores; the bits are the same. */
+FV_MUST_CHECK bool fv_predict(const fv_task *task, int threads, int32_t *labels,
+                              double *probability, fv_error *error);
 
 /* ---- metrics ------------------------------------------------------------------------------------- */
 
@@ -265,6 +274,11 @@ int32_t fv_upos_tag(const char *name);
 /* The tag of a word, into *tag; false, and an error that names file, line and column, when it has none
  * of the 17. The reader itself lets "_" and others through: a file to be tagged has no tags yet. */
 bool fv_conllu_upos(const fv_conllu *file, size_t word, int32_t *tag, fv_error *error);
+
+/* The texts of one column as a frozen vocabulary, and the ids of that column's words: ids[words], freed
+ * with fv_memory(ids, 0). NULL in gives NULL. */
+fv_vocab *fv_conllu_vocab(const fv_conllu *file, int column, size_t min_count, fv_error *error);
+int32_t *fv_conllu_ids(const fv_conllu *file, int column, const fv_vocab *vocab, fv_error *error);
 
 /* Labelled texts, one a line: label, separator, text, without quoting. Tab when separator is 0. */
 typedef struct {

@@ -42,8 +42,10 @@ static bool build(classifier *m, uint64_t seed, fv_error *error)
     if (m->params == NULL || m->blocks == NULL)
         return fv_fail(error, FV_FAILED, "classifier: out of memory");
     const fv_scope root = fv_root(m->params);
-    m->word = fv_embedding_init(fv_under(root, "embedding.word"), fv_vocab_size(m->words), d, &table);
-    m->piece = fv_embedding_init(fv_under(root, "embedding.pieces"), (size_t)o->hash_rows, d, &table);
+    m->word =
+        fv_embedding_init(fv_under(root, "embedding.word"), fv_vocab_size(m->words), d, &table);
+    m->piece =
+        fv_embedding_init(fv_under(root, "embedding.pieces"), (size_t)o->hash_rows, d, &table);
     m->place = fv_positions_init(fv_under(root, "positions"), (size_t)o->longest, d, NULL);
     const fv_block_opts block = {.hidden = (size_t)o->hidden, .dropout = o->dropout};
     for (long i = 0; i < o->layers; i++)
@@ -66,8 +68,8 @@ static bool count_word(void *context, const char *word)
     return fv_vocab_count(c->vocab, word, c->error);
 }
 
-bool classifier_new(classifier *m, const classifier_options *options, const fv_tsv *train, uint64_t seed,
-                    fv_error *error)
+bool classifier_new(classifier *m, const classifier_options *options, const fv_tsv *train,
+                    uint64_t seed, fv_error *error)
 {
     *m = (classifier){.o = *options};
     defaults(&m->o);
@@ -96,8 +98,8 @@ void classifier_free(classifier *m)
 }
 
 /* Words and bags of the chosen texts, end to end. */
-static fv_var *embedded(const classifier *m, fv_tape *t, const classifier_data *data, const size_t *texts,
-                        size_t count, size_t words)
+static fv_var *embedded(const classifier *m, fv_tape *t, const classifier_data *data,
+                        const size_t *texts, size_t count, size_t words)
 {
     const fv_ragged column = {data->texts, data->offsets, data->word};
     const int32_t *picked = fv_pick(t, &column, texts, count);
@@ -111,7 +113,8 @@ static fv_var *embedded(const classifier *m, fv_tape *t, const classifier_data *
     size_t at = 0, word = 0;
     for (size_t s = 0; s < count; s++)
         for (size_t w = data->offsets[texts[s]]; w < data->offsets[texts[s] + 1]; w++, word++) {
-            bool hide = fv_tape_mode(t) == FV_TRAIN && fv_rng_uniform(rng, word) < m->o.word_dropout;
+            bool hide =
+                fv_tape_mode(t) == FV_TRAIN && fv_rng_uniform(rng, word) < m->o.word_dropout;
             size_t n = hide ? 0 : data->bag_offsets[w + 1] - data->bag_offsets[w];
             ids[word] = hide ? 0 : picked[word];
             memcpy(features + at, data->bag_ids + data->bag_offsets[w], n * sizeof *features);
@@ -123,8 +126,8 @@ static fv_var *embedded(const classifier *m, fv_tape *t, const classifier_data *
                   fv_embedding_bags(t, &m->piece, features, pieces));
 }
 
-static fv_var *scores(const classifier *m, fv_tape *t, const classifier_data *data, const size_t *texts,
-                      size_t count)
+static fv_var *scores(const classifier *m, fv_tape *t, const classifier_data *data,
+                      const size_t *texts, size_t count)
 {
     const fv_segments *segments = fv_pick_segments(t, data->offsets, texts, count);
     if (segments == NULL)
@@ -138,7 +141,8 @@ static fv_var *scores(const classifier *m, fv_tape *t, const classifier_data *da
     return fv_linear_forward(t, &m->output, fv_dropout(t, x, m->o.dropout));
 }
 
-fv_var *classifier_loss(const void *model, fv_tape *t, const size_t *texts, size_t count, double *weight)
+fv_var *classifier_loss(const void *model, fv_tape *t, const size_t *texts, size_t count,
+                        double *weight)
 {
     const classifier_data *data = model;
     int32_t *labels = fv_tape_alloc(t, count, sizeof *labels);
@@ -149,33 +153,21 @@ fv_var *classifier_loss(const void *model, fv_tape *t, const size_t *texts, size
     return fv_cross_entropy_sum(t, scores(data->model, t, data, texts, count), labels, &opts, NULL);
 }
 
-bool classifier_predict(const classifier_data *data, int32_t *labels, double *probability, fv_error *error)
+static fv_var *text_scores(const void *model, fv_tape *t, const size_t *texts, size_t count)
 {
-    enum { ROWS = 4000 };
-    size_t *texts = calloc(data->texts + 1, sizeof *texts);
-    fv_tape *t = fv_tape_new(NULL);
-    bool ok = texts != NULL && t != NULL;
-    if (!ok)
-        fv_fail(error, FV_FAILED, "predict: out of memory");
-    for (size_t s = 0; ok && s < data->texts; s++)
-        texts[s] = s;
-    for (size_t s = 0, end; ok && s < data->texts; s = end) {
-        for (end = s + 1; end < data->texts && data->offsets[end + 1] - data->offsets[s] <= ROWS;)
-            end++;
-        fv_tape_begin(t, FV_EVAL, 0, 0);
-        fv_var *y = scores(data->model, t, data, texts + s, end - s);
-        fv_tensor p = fv_softmax_rows(t, y);
-        if (p.data == NULL) {
-            ok = fv_fail(error, FV_FAILED, "predict: %s", fv_tape_error(t)->text);
-            break;
-        }
-        fv_argmax_rows(y, labels + s);
-        for (size_t i = s; probability != NULL && i < end; i++)
-            probability[i] = (double)p.data[(i - s) * p.shape.size[1] + (size_t)labels[i]];
-    }
-    fv_tape_free(t);
-    free(texts);
-    return ok;
+    const classifier_data *data = model;
+    return scores(data->model, t, data, texts, count);
+}
+
+bool classifier_predict(classifier_data *data, int32_t *labels, double *probability,
+                        fv_error *error)
+{
+    const fv_task task = {.model = data,
+                          .samples = data->texts,
+                          .offsets = data->offsets,
+                          .scores = text_scores,
+                          .per_sample = true};
+    return fv_predict(&task, 0, labels, probability, error);
 }
 
 /* ---- data ----------------------------------------------------------------------------------------------- */
@@ -234,13 +226,13 @@ static bool add_word(void *context, const char *word)
 }
 
 bool classifier_read(classifier_data *d, const classifier *m, size_t texts, const char *const *text,
-                     const char *const *labels, const char *path, const size_t *lines, fv_error *error)
+                     const char *const *labels, const char *path, const size_t *lines,
+                     fv_error *error)
 {
     *d = (classifier_data){.model = m, .texts = texts};
     d->offsets = calloc(texts + 1, sizeof *d->offsets);
-    d->rows = calloc(texts + 1, sizeof *d->rows);
     d->label = calloc(texts + 1, sizeof *d->label);
-    if (!d->offsets || !d->rows || !d->label || !room(d))
+    if (!d->offsets || !d->label || !room(d))
         return fv_fail(error, FV_FAILED, "%s: out of memory for %zu texts", path, texts);
     for (size_t i = 0; i < texts; i++) {
         reading r = {d, d->words, false, false};
@@ -249,12 +241,12 @@ bool classifier_read(classifier_data *d, const classifier *m, size_t texts, cons
             return fv_fail(error, FV_FAILED, "%s: out of memory", path);
         d->cut += r.cut;
         d->offsets[i + 1] = d->words;
-        d->rows[i] = d->words - r.first;
         if (labels == NULL)
             continue;
         d->label[i] = fv_vocab_id(m->labels, labels[i]) - 1;
         if (d->label[i] < 0)
-            return fv_fail(error, FV_DATA, "%s:%zu:1: label \"%s\", expected one that the training data has", path,
+            return fv_fail(error, FV_DATA,
+                           "%s:%zu:1: label \"%s\", expected one that the training data has", path,
                            lines[i], labels[i]);
     }
     return true;
@@ -263,7 +255,6 @@ bool classifier_read(classifier_data *d, const classifier *m, size_t texts, cons
 void classifier_data_free(classifier_data *d)
 {
     free(d->offsets);
-    free(d->rows);
     free(d->word);
     free(d->label);
     free(d->bag_offsets);
@@ -277,15 +268,15 @@ char *classifier_json(const classifier *m, fv_error *error)
 {
     const classifier_options *o = &m->o;
     char *words = fv_vocab_to_json(m->words, error), *labels = fv_vocab_to_json(m->labels, error);
-    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o*, s:o*}", "task",
-                             "sentiment", "width", (json_int_t)o->width, "heads", (json_int_t)o->heads,
-                             "layers", (json_int_t)o->layers, "hidden", (json_int_t)o->hidden,
-                             "hash_rows", (json_int_t)o->hash_rows, "min_count",
-                             (json_int_t)o->min_count, "longest", (json_int_t)o->longest, "dropout",
-                             o->dropout, "input_dropout", o->input_dropout, "word_dropout",
-                             o->word_dropout, "smoothing", o->smoothing, "words",
-                             words ? json_loads(words, 0, NULL) : NULL, "labels",
-                             labels ? json_loads(labels, 0, NULL) : NULL);
+    json_t *root =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o*, s:o*}",
+                  "task", "sentiment", "width", (json_int_t)o->width, "heads", (json_int_t)o->heads,
+                  "layers", (json_int_t)o->layers, "hidden", (json_int_t)o->hidden, "hash_rows",
+                  (json_int_t)o->hash_rows, "min_count", (json_int_t)o->min_count, "longest",
+                  (json_int_t)o->longest, "dropout", o->dropout, "input_dropout", o->input_dropout,
+                  "word_dropout", o->word_dropout, "smoothing", o->smoothing, "words",
+                  words ? json_loads(words, 0, NULL) : NULL, "labels",
+                  labels ? json_loads(labels, 0, NULL) : NULL);
     char *dump = words && labels && root ? json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     fv_memory(words, 0);
     fv_memory(labels, 0);
@@ -306,11 +297,12 @@ static fv_vocab *get_vocab(const json_t *object, const char *name, fv_error *err
 static bool load_options(classifier_options *o, const json_t *model)
 {
     json_int_t whole[7];
-    if (json_unpack((json_t *)(uintptr_t)model, "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:F, s:F, s:F, s:F}", "width",
-                    &whole[0], "heads", &whole[1], "layers", &whole[2], "hidden", &whole[3], "hash_rows",
+    if (json_unpack((json_t *)(uintptr_t)model,
+                    "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:F, s:F, s:F, s:F}", "width", &whole[0],
+                    "heads", &whole[1], "layers", &whole[2], "hidden", &whole[3], "hash_rows",
                     &whole[4], "min_count", &whole[5], "longest", &whole[6], "dropout", &o->dropout,
-                    "input_dropout", &o->input_dropout, "word_dropout", &o->word_dropout, "smoothing",
-                    &o->smoothing) != 0)
+                    "input_dropout", &o->input_dropout, "word_dropout", &o->word_dropout,
+                    "smoothing", &o->smoothing) != 0)
         return false;
     for (int i = 0; i < 7; i++)
         if (whole[i] < 1 || whole[i] > 1 << 24)
@@ -339,8 +331,8 @@ bool classifier_load(classifier *m, const char *path, fv_error *error)
         fv_fail(error, FV_CHECKPOINT, "%s: is a model for %s, expected one for sentiment", path,
                 task ? task : "another task");
     else if (!(ok = load_options(&m->o, model)))
-        fv_fail(error, FV_CHECKPOINT, "%s: meta.json: the classifier's options are missing or out of range",
-                path);
+        fv_fail(error, FV_CHECKPOINT,
+                "%s: meta.json: the classifier's options are missing or out of range", path);
     if (ok) {
         m->words = get_vocab(model, "words", error);
         m->labels = get_vocab(model, "labels", error);

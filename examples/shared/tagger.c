@@ -215,6 +215,14 @@ fv_var *tagger_forward(const tagger *m, fv_tape *t, const tagger_data *data,
     return scores[0];
 }
 
+fv_var *tagger_scores(const void *model, fv_tape *t, const size_t *sentences, size_t count)
+{
+    const tagger_data *data = model;
+    const fv_segments *segments;
+    fv_var *scores[TAGGER_HEADS];
+    return tagger_forward(data->model, t, data, sentences, count, &segments, scores);
+}
+
 fv_var *tagger_loss(const void *model, fv_tape *t, const size_t *sentences, size_t count,
                     double *weight)
 {
@@ -252,16 +260,15 @@ bool tagger_read(tagger_data *data, const tagger *m, const fv_conllu *file, bool
         data->label[k] = calloc(words + 1, sizeof *data->label[k]);
     data->bag_offsets = calloc(words + 1, sizeof *data->bag_offsets);
     data->bag_ids = calloc((words + 1) * FV_WORD_FEATURES, sizeof *data->bag_ids);
-    data->rows = calloc(file->sentences + 1, sizeof *data->rows);
     if (!data->form || !data->low || !data->label[0] || !data->label[1] || !data->label[2] ||
-        !data->bag_offsets || !data->bag_ids || !data->rows)
+        !data->bag_offsets || !data->bag_ids)
         return fv_fail(error, FV_FAILED, "%s: out of memory for %zu words", file->path, words);
     for (size_t s = 0; s < file->sentences; s++) {
-        data->rows[s] = file->offsets[s + 1] - file->offsets[s];
-        if (m->place.weight != NULL && data->rows[s] > (size_t)m->o.longest)
+        const size_t rows = file->offsets[s + 1] - file->offsets[s];
+        if (m->place.weight != NULL && rows > (size_t)m->o.longest)
             return fv_fail(error, FV_DATA,
                            "%s:%zu: a sentence of %zu words, the model's positions end at %ld",
-                           file->path, file->lines[file->offsets[s]], data->rows[s], m->o.longest);
+                           file->path, file->lines[file->offsets[s]], rows, m->o.longest);
     }
     for (size_t w = 0; w < words; w++) {
         const char *form = file->columns[w][FV_CONLLU_FORM];
@@ -289,7 +296,6 @@ void tagger_data_free(tagger_data *data)
         free(data->label[k]);
     free(data->bag_offsets);
     free(data->bag_ids);
-    free(data->rows);
     *data = (tagger_data){0};
 }
 
@@ -298,33 +304,13 @@ bool tagger_knows(const tagger *m, const char *form)
     return fv_vocab_id(m->forms, form) != 0;
 }
 
-bool tagger_predict(const tagger_data *data, int32_t *tags, fv_error *error)
+bool tagger_predict(tagger_data *data, int32_t *tags, fv_error *error)
 {
-    enum { ROWS = 2000 };
-    const fv_conllu *file = data->file;
-    fv_tape *t = fv_tape_new(NULL);
-    size_t *sentences = calloc(file->sentences + 1, sizeof *sentences);
-    bool ok = t != NULL && sentences != NULL;
-    if (!ok)
-        fv_fail(error, FV_FAILED, "%s: out of memory", file->path);
-    for (size_t s = 0; s < file->sentences; s++)
-        if (sentences != NULL)
-            sentences[s] = s;
-    for (size_t s = 0, end; ok && s < file->sentences; s = end) {
-        const fv_segments *segments;
-        fv_var *scores[TAGGER_HEADS];
-        for (end = s + 1;
-             end < file->sentences && file->offsets[end + 1] - file->offsets[s] <= ROWS;)
-            end++;
-        fv_tape_begin(t, FV_EVAL, 0, 0);
-        if (tagger_forward(data->model, t, data, sentences + s, end - s, &segments, scores) == NULL)
-            ok = fv_fail(error, FV_FAILED, "%s: %s", file->path, fv_tape_error(t)->text);
-        else
-            fv_argmax_rows(scores[0], tags + file->offsets[s]);
-    }
-    free(sentences);
-    fv_tape_free(t);
-    return ok;
+    const fv_task task = {.model = data,
+                          .samples = data->file->sentences,
+                          .offsets = data->file->offsets,
+                          .scores = tagger_scores};
+    return fv_predict(&task, 0, tags, NULL, error);
 }
 
 /* ---- checkpoint ----------------------------------------------------------------------------------------- */

@@ -39,7 +39,6 @@ typedef struct {
     int32_t *form, *low, *label[TAGGER_HEADS];
     size_t *bag_offsets; /* [words + 1] into bag_ids */
     int32_t *bag_ids;
-    size_t *rows; /* [sentences]: words of each */
 } tagger_data;
 
 void tagger_defaults(tagger_options *options);
@@ -66,7 +65,9 @@ fv_var *tagger_forward(const tagger *model, fv_tape *t, const tagger_data *data,
 /* As fv_task.loss wants it; model is a tagger_data. */
 fv_var *tagger_loss(const void *model, fv_tape *t, const size_t *sentences, size_t count,
                     double *weight);
+/* As fv_task.scores wants it: UPOS alone. */
+fv_var *tagger_scores(const void *model, fv_tape *t, const size_t *sentences, size_t count);
 /* A tag for every word of the file, in order. False: error says why. */
-bool tagger_predict(const tagger_data *data, int32_t *tags, fv_error *error);
+bool tagger_predict(tagger_data *data, int32_t *tags, fv_error *error);
 
 #endif

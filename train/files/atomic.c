@@ -176,3 +176,16 @@ bool fvi_write_file(const char *path, const void *bytes, size_t length, fv_error
 {
     return fvi_write_file_by(&fvi_system_real, path, bytes, length, error);
 }
+
+bool fvi_can_write_file(const char *path, fv_error *error)
+{
+    writer w = {.system = &fvi_system_real, .path = path, .error = error};
+    if (!find_target(&w))
+        return false;
+    const int file = open_temporary(&w);
+    if (file < 0)
+        return failed(&w, "cannot make a file in its folder");
+    w.system->close(file);
+    w.system->unlink(w.temporary);
+    return true;
+}

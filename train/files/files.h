@@ -24,6 +24,9 @@ char *fvi_read_regular(const char *path, size_t *length, fv_error *error, fv_sta
  * last fsync fails is the new file already there, which the message says. */
 bool fvi_write_file(const char *path, const void *bytes, size_t length, fv_error *error);
 
+/* Whether fvi_write_file could write there: makes and removes a temporary, leaves the file as it is. */
+bool fvi_can_write_file(const char *path, fv_error *error);
+
 /* The calls that writing makes of the machine, so that tests can make each of them fail. */
 typedef struct {
     int (*open)(const char *path, int flags, mode_t mode);
