@@ -59,10 +59,13 @@ fv_scope fv_under(fv_scope scope, const char *format, ...)
     char name[200];
     va_list args;
     va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
+    int length = vsnprintf(name, sizeof name, format, args);
     va_end(args);
     if (scope.params == NULL)
         return scope;
+    if (length < 0 || (size_t)length >= sizeof name)
+        fv_fail(&scope.params->error, FV_USAGE, "a scope's name has %d bytes, at most %zu: %s",
+                length, sizeof name - 1, name);
     return (fv_scope){scope.params, join(scope.params, scope.prefix, name)};
 }
 
