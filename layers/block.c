@@ -6,15 +6,14 @@ fv_block fv_block_init(fv_scope scope, size_t d, size_t heads, const fv_block_op
 {
     const fv_block_opts none = {0}, *o = opts ? opts : &none;
     const size_t hidden = o->hidden ? o->hidden : 4 * d;
-    return (fv_block){.self_attn =
-                          fv_multihead_init(fv_under(scope, "self_attn"), d, heads, &o->attention),
-                      .linear1 = fv_linear_init(fv_under(scope, "linear1"), d, hidden, NULL),
-                      .linear2 = fv_linear_init(fv_under(scope, "linear2"), hidden, d, NULL),
-                      .norm1 = fv_norm_init(fv_under(scope, "norm1"), d),
-                      .norm2 = fv_norm_init(fv_under(scope, "norm2"), d),
-                      .dropout = o->dropout,
-                      .post_norm = o->post_norm,
-                      .activation = o->activation};
+    fv_block layer = {
+        .dropout = o->dropout, .post_norm = o->post_norm, .activation = o->activation};
+    layer.self_attn = fv_multihead_init(fv_under(scope, "self_attn"), d, heads, &o->attention);
+    layer.linear1 = fv_linear_init(fv_under(scope, "linear1"), d, hidden, NULL);
+    layer.linear2 = fv_linear_init(fv_under(scope, "linear2"), hidden, d, NULL);
+    layer.norm1 = fv_norm_init(fv_under(scope, "norm1"), d);
+    layer.norm2 = fv_norm_init(fv_under(scope, "norm2"), d);
+    return layer;
 }
 
 static fv_var *feed_forward(fv_tape *t, const fv_block *layer, fv_var *x)

@@ -10,7 +10,9 @@ fv_linear fv_linear_init(fv_scope scope, size_t in, size_t out, const fv_linear_
     if (opts != NULL && opts->no_bias)
         return layer;
     layer.bias = fv_param_new(scope, "bias", FV_SHAPE(out), uniform);
-    if (layer.bias != NULL)
+    if (layer.bias == NULL)
+        layer.weight = NULL; /* half a layer must not run */
+    else
         layer.bias->no_decay = true;
     return layer;
 }

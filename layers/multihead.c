@@ -10,7 +10,7 @@ static void start_relative(fv_param *relative, size_t heads, int clip, double st
     for (size_t h = 0; h < heads && h / 2 < (size_t)clip; h++) {
         const size_t distance = h / 2 + 1;
         const size_t at = (size_t)clip + (h % 2 ? distance : 0) - (h % 2 ? 0 : distance);
-        relative->value.data[h * (size_t)(2 * clip + 1) + at] = (fv_real)start;
+        relative->value.data[h * (2 * (size_t)clip + 1) + at] = (fv_real)start;
     }
 }
 
@@ -34,10 +34,12 @@ fv_multihead fv_multihead_init(fv_scope scope, size_t d, size_t heads,
     if (o->relative_clip > 0) {
         const fv_shape shape = FV_SHAPE(heads, 2 * (size_t)o->relative_clip + 1);
         layer.relative = fv_param_new(scope, "relative_bias", shape, zeros);
-        if (layer.relative != NULL) {
-            layer.relative->no_decay = true;
-            start_relative(layer.relative, heads, o->relative_clip, o->relative_start);
+        if (layer.relative == NULL) {
+            layer.in_proj_weight = NULL; /* half a layer must not run */
+            return layer;
         }
+        layer.relative->no_decay = true;
+        start_relative(layer.relative, heads, o->relative_clip, o->relative_start);
     }
     return layer;
 }

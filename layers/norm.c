@@ -3,8 +3,9 @@
 
 fv_norm fv_norm_init(fv_scope scope, size_t d)
 {
-    fv_norm layer = {.weight = fv_param_new(scope, "weight", FV_SHAPE(d), (fv_init){FV_ONES, 0}),
-                     .bias = fv_param_new(scope, "bias", FV_SHAPE(d), (fv_init){FV_ZEROS, 0})};
+    fv_norm layer;
+    layer.weight = fv_param_new(scope, "weight", FV_SHAPE(d), (fv_init){FV_ONES, 0});
+    layer.bias = fv_param_new(scope, "bias", FV_SHAPE(d), (fv_init){FV_ZEROS, 0});
     if (layer.weight != NULL)
         layer.weight->no_decay = true;
     if (layer.bias != NULL)
