@@ -328,7 +328,8 @@ bool fv_checkpoint_restore(const fv_checkpoint *checkpoint, fv_params *params,
     if (!each_tensor(params, optimizer, check_tensor, &r))
         return false;
     if (r.found < checkpoint->params + (optimizer != NULL ? checkpoint->states : 0))
-        return fail_surplus(&r, params, optimizer);
+        return fail_surplus(&r, params, NULL) || /* a parameter first: it says more */
+               (optimizer != NULL && fail_surplus(&r, params, optimizer));
     each_tensor(params, optimizer, copy_tensor, &r);
     if (optimizer != NULL)
         fv_optimizer_set_steps(optimizer, fvi_get(steps->data, 8));
