@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "train/data/data.h"
 #include "train/internal.h"
 
 enum { SAMPLES = 5000 };
@@ -230,6 +231,26 @@ Test(batches, out_of_memory)
         cr_expect_str_eq(error.text, "batches: out of memory for 3 samples");
         cr_expect_eq(test_blocks(), blocks);
         fv_batches_free(&b);
+    }
+}
+
+/* ---- sorting ---------------------------------------------------------------------------------------------- */
+
+static bool fewer_thousands(const void *context, size_t a, size_t b)
+{
+    return context == NULL && a / 1000 < b / 1000;
+}
+
+/* Items are a key and, in their last digits, their place: sorted by key alone, all of it must rise. */
+Test(sort, equal_items_keep_their_order)
+{
+    size_t items[200], scratch[200];
+    for (size_t count = 0; count <= 200; count++) {
+        for (size_t i = 0; i < count; i++)
+            items[i] = i * 77 % 13 * 1000 + i;
+        fvi_sort(count, items, scratch, fewer_thousands, NULL);
+        for (size_t i = 1; i < count; i++)
+            cr_expect_lt(items[i - 1], items[i], "place %zu of %zu", i, count);
     }
 }
 

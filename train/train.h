@@ -213,6 +213,7 @@ bool fv_vocab_freeze(fv_vocab *vocab, size_t min_count, size_t max_size, fv_erro
 /* The id of a text, 0 when unknown; and back (NULL for id 0 or out of range). */
 int32_t fv_vocab_id(const fv_vocab *vocab, const char *text);
 const char *fv_vocab_text(const fv_vocab *vocab, int32_t id);
+/* How often it was counted (0: not kept in JSON); for id 0, the texts that got no id. */
 size_t fv_vocab_occurrences(const fv_vocab *vocab, int32_t id);
 /* Ids in use: one more than the texts. */
 size_t fv_vocab_size(const fv_vocab *vocab);

@@ -17,11 +17,6 @@ static bool shorter(const void *context, size_t a, size_t b)
     return rows[a] < rows[b];
 }
 
-static bool longer(const void *context, size_t a, size_t b)
-{
-    return shorter(context, b, a);
-}
-
 static fv_batch_opts resolve(const fv_batch_opts *opts)
 {
     fv_batch_opts o = opts ? *opts : (fv_batch_opts){0};
@@ -47,15 +42,12 @@ static size_t bucket_size(size_t samples, const size_t *rows, const fv_batch_opt
     return bucket < (double)samples ? (size_t)bucket : samples;
 }
 
-/* Every other bucket runs from long to short, so that lengths do not jump where two buckets meet. */
 static void group_by_length(size_t *order, size_t *scratch, size_t samples, const size_t *rows,
                             size_t bucket)
 {
-    bool rising = true;
-    for (size_t first = 0; first < samples; rising = !rising) {
-        size_t count = samples - first < bucket ? samples - first : bucket;
-        fvi_sort(count, order + first, scratch, rising ? shorter : longer, rows);
-        first += count;
+    for (size_t first = 0, count; first < samples; first += count) {
+        count = samples - first < bucket ? samples - first : bucket;
+        fvi_sort(count, order + first, scratch, shorter, rows);
     }
 }
 
@@ -102,7 +94,7 @@ bool fv_batches_make(fv_batches *batches, size_t samples, const size_t *rows,
     if (samples >= UINT32_MAX)
         return fv_fail(error, FV_USAGE, "batches: %zu samples, expected fewer than 2^32 - 1",
                        samples);
-    /* One block more than what is given out: copies of order and offsets, and a permutation. */
+    /* The scratch holds copies of order and offsets, and the turn of each batch. */
     const size_t room = samples + 1;
     size_t *order = fvi_calloc(room, sizeof *order), *offsets = fvi_calloc(room, sizeof *offsets);
     size_t *scratch = o.keep_order ? NULL : fvi_calloc(room, 3 * sizeof *scratch);
