@@ -159,7 +159,6 @@ demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sent
 	$(Q)$< eval --model $(DEMO)/tagger.npz --data examples/data/tiny-dev.conllu
 	$(Q)$< show --model $(DEMO)/tagger.npz --data examples/data/tiny-dev.conllu --count 5 \
 	  --attention $(DEMO)/attention.svg
-	@echo 'the attention of the first sentence is drawn in $(DEMO)/attention.svg'
 
 tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES)
 test: tests-built headers ## all tests in all three builds
