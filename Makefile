@@ -82,7 +82,7 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long headers lint format bench asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check headers lint format bench asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -161,8 +161,11 @@ demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sent
 	  --attention $(DEMO)/attention.svg
 
 tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES)
-test: tests-built headers ## all tests in all three builds
+test: tests-built headers docs-check ## all tests in all three builds
 	$(Q)for b in $(BUILDS); do echo "== $$b"; $(BUILD)/bin/tests-$$b --jobs $(THREADS) || exit 1; done
+
+docs-check: $(BUILD)/flags ## the C blocks of README and docs compile
+	$(Q)tools/check_docs.sh $(CC) -std=c11 -I. $(WARN)
 
 test-long: ## the same with FOVEA_LONG=1, which the slow tests ask for, then asan
 	$(Q)FOVEA_LONG=1 $(MAKE) test
