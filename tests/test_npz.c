@@ -393,6 +393,38 @@ Test(zip_strange, fields)
     }
 }
 
+/* Every field that stands in both records, changed in the first one alone. */
+Test(zip_strange, header_and_directory_differ)
+{
+    for (size_t at = 6; at < 30 + 6; at++) {
+        fv_error error;
+        if (at >= 27 && at < 30)
+            continue; /* a name longer than the file; extra fields, which may differ */
+        without_seal();
+        file[at] ^= at < 30 ? 1 : 4;
+        cr_assert_not(read_all(&error), "byte %zu", at);
+        refused(&error, FV_CHECKPOINT, "file: b/text: its header and the zip directory differ");
+    }
+}
+
+/* One byte more than the deflate stream takes. */
+Test(zip_strange, packed_bytes_left_over)
+{
+    fv_error error;
+    const size_t packed = (size_t)fvi_get(file + 18, 4), behind = 30 + 6 + packed;
+    memmove(file + behind + 1, file + behind, length - behind);
+    file[behind] = 0;
+    length++;
+    directory++;
+    set(18, packed + 1, 4);
+    set(directory + 20, packed + 1, 4);
+    set(directory + 46 + 6 + 42, behind + 1, 4);
+    set(length - 6, directory, 4);
+    cr_assert_not(read_all(&error));
+    refused(&error, FV_CHECKPOINT,
+            "file: b/text: does not unpack to the size it announces (damaged file)");
+}
+
 Test(zip_strange, two_members_of_one_name)
 {
     fv_error error;
