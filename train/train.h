@@ -181,7 +181,8 @@ double fv_confusion_macro_f1(const fv_confusion *confusion);
 
 /* Writes parameters, the optimiser's state (NULL: none) and a JSON object as one .npz that numpy opens:
  * to a temporary file in the same folder, fsync, rename, fsync of the folder. On failure the old file
- * stands as it was. Equal contents give equal bytes. */
+ * stands as it was; only when the last fsync fails is the new one there, and the message says so. A
+ * symbolic link is followed. Equal contents give equal bytes. */
 FV_MUST_CHECK bool fv_checkpoint_save(const char *path, const fv_params *params,
                                       const fv_optimizer *optimizer, const char *json,
                                       fv_error *error);
