@@ -14,6 +14,7 @@ WERROR   ?= -Werror
 OPENMP   ?= 1
 THREADS  ?= 2
 BUILD    ?= build
+PYTHON   ?= python3
 DESTDIR  ?=
 PREFIX   ?= /usr/local
 bindir     ?= $(PREFIX)/bin
@@ -177,8 +178,9 @@ asan: ## the float and double tests under the address and undefined behaviour sa
 	  $(BUILD)/asan/bin/tests-$$b && echo "== $$b, sanitized" && \
 	  $(BUILD)/asan/bin/tests-$$b --jobs $(THREADS) || exit 1; done
 
-bench: $(BENCHES) ## builds and runs the benchmarks
+bench: $(BENCHES) ## builds and runs the benchmarks, beside PyTorch where PYTHON has it
 	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+	$(Q)PYTHON='$(PYTHON)' $(PYTHON) bench/run.py --build $(BUILD)
 
 # Each public header alone, as C11 and C++17, in all three builds.
 headers: $(HEADERS:%=$(BUILD)/headers/%) ## each public header compiles alone, as C11 and as C++17
