@@ -191,8 +191,8 @@ Test(params, heads_start_looking_at_their_neighbours)
     const fv_multihead_opts opts = {.relative_clip = 2, .relative_start = 3};
     const fv_multihead layer = fv_multihead_init(fv_root(params), 6, 6, &opts);
     /* distances -2 .. 2: one back, one ahead, two back, two ahead, and no place for the rest */
-    static const int wanted[6][5] = {{0, 3, 0, 0, 0}, {0, 0, 0, 3, 0}, {3, 0, 0, 0, 0},
-                                     {0, 0, 0, 0, 3}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}};
+    static const double wanted[6][5] = {{0, 3, 0, 0, 0}, {0, 0, 0, 3, 0}, {3, 0, 0, 0, 0},
+                                        {0, 0, 0, 0, 3}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}};
     for (size_t i = 0; i < 30; i++)
         cr_expect(fv_re(layer.relative->value.data[i]) == wanted[i / 5][i % 5], "at %zu", i);
     fv_params_free(params);

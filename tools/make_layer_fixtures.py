@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Writes tests/data/layers.h: what PyTorch's layers give in double, with all gradients.
+
+Inputs and weights are fractions that both sides compute exactly (see number below), so that only
+outputs and gradients are stored. Rows of a batch stand end to end, as in fovea; PyTorch gets them padded,
+with a key padding mask, or one sentence at a time. The loss is sum(y * c) with fixed numbers c.
+
+    python3 tools/make_layer_fixtures.py >tests/data/layers.h     (PyTorch 2.13)
+"""
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(0)
+
+OFFSETS = [0, 4, 5, 9]
+ROWS, D, HEADS, HIDDEN = OFFSETS[-1], 8, 2, 12
+IDS = [3, 0, 3, 9, 1, 3, 5, 0, 9]
+BAG_OFFSETS = [0, 4, 4, 5, 9]
+LABELS = [2, 0, -100, 4, 4, 1, -100, 3, 0]
+
+
+def number(i, seed):
+    """The i-th of a fixed list of multiples of 1/256 in (-0.4, 0.4)."""
+    return ((i * 37 + seed * 101) % 199 - 99) / 256
+
+
+def numbers(shape, seed):
+    count = math.prod(shape)
+    return torch.tensor([number(i, seed) for i in range(count)]).reshape(shape)
+
+
+def fill(module):
+    """Gives every parameter the numbers that its name stands for."""
+    with torch.no_grad():
+        for name, p in module.named_parameters():
+            p.copy_(numbers(p.shape, sum(name.encode())))
+    return module
+
+
+def array(values):
+    return "(const double[]){" + ", ".join(repr(float(v)) for v in values.detach().flatten()) + "}"
+
+
+def case(name, y, x, parameters):
+    """One fixture: output, gradient of the input, and names, shapes and gradients of parameters."""
+    parameters = [(n, p) for n, p in parameters]
+    (y * numbers(y.shape, 7)).sum().backward()
+    dx = "NULL" if x is None else array(x.grad)
+    print(f"\nstatic const layer_param {name}_params[] = {{")
+    for n, p in parameters:
+        shape = "{%d, {%s}}" % (p.dim(), ", ".join(str(s) for s in p.shape))
+        print(f'    {{"{n}", {shape}, {array(p.grad)}}},')
+    print("    {NULL, {0, {0}}, NULL}};" )
+    print(f"static const layer_case {name}_case = {{{y.numel()}, {array(y)}, {dx}, {name}_params}};")
+
+
+def input_rows(d=D):
+    return numbers((ROWS, d), 3).requires_grad_()
+
+
+def sentences():
+    return list(zip(OFFSETS, OFFSETS[1:]))
+
+
+def padded(x):
+    """[sentences, longest, d] and the mask that hides what was padded."""
+    parts = [x[a:b] for a, b in sentences()]
+    batch = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=0.5)
+    hidden = torch.tensor([[j >= len(p) for j in range(batch.shape[1])] for p in parts])
+    return batch, hidden
+
+
+def unpadded(y):
+    return torch.cat([y[i, : b - a] for i, (a, b) in enumerate(sentences())])
+
+
+def linear():
+    for name, bias in (("linear", True), ("linear_no_bias", False)):
+        layer, x = fill(nn.Linear(D, 5, bias=bias)), input_rows()
+        case(name, layer(x), x, layer.named_parameters())
+
+
+def embedding():
+    layer = fill(nn.Embedding(10, D))
+    case("embedding", layer(torch.tensor(IDS)), None, layer.named_parameters())
+    layer, bags = fill(nn.Embedding(10, D)), []
+    for a, b in zip(BAG_OFFSETS, BAG_OFFSETS[1:]):
+        rows = layer(torch.tensor(IDS[a:b], dtype=torch.long))
+        bags.append(rows.sum(0) / math.sqrt(max(b - a, 1)))
+    case("bags", torch.stack(bags), None, layer.named_parameters())
+
+
+def norm():
+    layer, x = fill(nn.LayerNorm(D)), input_rows()
+    case("norm", layer(x), x, layer.named_parameters())
+
+
+def positions():
+    places = torch.tensor([i for a, b in sentences() for i in range(b - a)])
+    layer, x = fill(nn.Embedding(6, D)), input_rows()
+    case("positions", x + layer(places), x, layer.named_parameters())
+    p, c = torch.arange(6.0)[:, None], torch.arange(0, D, 2)
+    angle = p / 10000 ** (c / D)
+    table = torch.stack([torch.sin(angle), torch.cos(angle)], -1).reshape(6, D)
+    x = input_rows()
+    case("sinusoidal", x + table[places], x, [])
+
+
+def multihead():
+    for name, bias in (("multihead", True), ("multihead_no_bias", False)):
+        layer = fill(nn.MultiheadAttention(D, HEADS, bias=bias, batch_first=True))
+        x = input_rows()
+        batch, hidden = padded(x)
+        y = layer(batch, batch, batch, key_padding_mask=hidden, need_weights=False)[0]
+        case(name, unpadded(y), x, layer.named_parameters())
+    layer, x, parts = fill(nn.MultiheadAttention(D, HEADS, batch_first=True)), input_rows(), []
+    for a, b in sentences():
+        ahead = torch.ones(b - a, b - a, dtype=torch.bool).triu(1)
+        s = x[None, a:b]
+        parts.append(layer(s, s, s, attn_mask=ahead, need_weights=False)[0][0])
+    case("multihead_causal", torch.cat(parts), x, layer.named_parameters())
+
+
+def block():
+    for norm_first in (True, False):
+        for activation in ("relu", "gelu"):
+            layer = fill(nn.TransformerEncoderLayer(D, HEADS, HIDDEN, dropout=0.0, activation=activation,
+                                                    batch_first=True, norm_first=norm_first))
+            x = input_rows()
+            batch, hidden = padded(x)
+            y = unpadded(layer(batch, src_key_padding_mask=hidden))
+            name = f"block_{'pre' if norm_first else 'post'}_{activation}"
+            case(name, y, x, layer.named_parameters())
+
+
+def cross_entropy():
+    for name, smoothing in (("cross_entropy", 0.0), ("cross_entropy_smooth", 0.1)):
+        x = input_rows(5)
+        loss = F.cross_entropy(8 * x, torch.tensor(LABELS), reduction="sum", ignore_index=-100,
+                               label_smoothing=smoothing)
+        case(name, loss, x, [])
+
+
+print("/* Written by tools/make_layer_fixtures.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
+print("/* clang-format off */")
+for values, name in ((OFFSETS, "size_t layer_offsets"), (IDS, "int32_t layer_ids"),
+                     (BAG_OFFSETS, "size_t layer_bag_offsets"), (LABELS, "int32_t layer_labels")):
+    print(f"static const {name}[] = {{{', '.join(map(str, values))}}};")
+print("enum { LAYER_ROWS = %d, LAYER_D = %d, LAYER_HEADS = %d, LAYER_HIDDEN = %d };" % (ROWS, D, HEADS, HIDDEN))
+for write in (linear, embedding, norm, positions, multihead, block, cross_entropy):
+    write()
