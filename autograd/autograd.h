@@ -212,7 +212,8 @@ typedef struct {
     uint64_t seed;
     double
         first_order; /* largest relative error of the gradient accepted; default 1e-12 exact, 1e-7 else */
-    double second_order; /* the same for the Hessian's symmetry; default 1e-10 */
+    double second_order; /* the same for the Hessian's symmetry; default 1e-10. It must also be what
+                          * differences of gradients give, to 1e-7 */
     int directions;      /* random directions tried besides each input's own; default 3 */
 } fv_gradcheck_opts;
 
