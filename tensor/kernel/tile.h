@@ -203,6 +203,25 @@ static inline void fvi_pack_panel(size_t n, size_t k, const fv_real *b, size_t b
                 panel[p * FVI_NR + j] = b[p * b_row + j * b_col];
 }
 
+/* A[rows, k] as [k][rows], for a tile whose rows lie badly in the cache. */
+static inline void fvi_pack_rows(size_t rows, size_t k, const fv_real *a, size_t a_row,
+                                 size_t a_col, fv_real *packed)
+{
+    if (a_col == 1) {
+        fvi_transpose(rows, k, a, a_row, packed, rows);
+        return;
+    }
+    for (size_t p = 0; p < k; p++, a += a_col, packed += rows) {
+        size_t i = 0;
+        if (a_row == 1)
+            __builtin_prefetch(a + 2 * rows, 0, 2); /* rows of a later tile */
+        for (; a_row == 1 && i + FVI_QUAD <= rows; i += FVI_QUAD)
+            memcpy(packed + i, a + i, FVI_QUAD * sizeof *a);
+        for (; i < rows; i++)
+            packed[i] = a[i * a_row];
+    }
+}
+
 /* How many numbers fvi_pack writes for B[k, n]. */
 static inline size_t fvi_packed(size_t n, size_t k)
 {
