@@ -5,9 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tensor/internal.h"
 #include "train/cursor.h"
 #include "train/files/files.h"
+#include "train/internal.h"
 
 /* What one call of fv_fit holds while it runs. */
 typedef struct {
@@ -45,11 +45,10 @@ static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
     if (o->shards < 1 || o->shards > 4096 || (o->shards & (o->shards - 1)) != 0)
         return fv_fail(error, FV_USAGE, "fit: %d shards, expected a power of two up to 4096",
                        o->shards);
-    if (o->checkpoint != NULL && !fvi_can_write_file(o->checkpoint, error))
-        return false;
     if (o->resume && o->checkpoint == NULL)
         return fv_fail(error, FV_USAGE, "fit: resume without a checkpoint");
-    return true;
+    return fvi_schedule_check(&o->schedule, error) &&
+           (o->checkpoint == NULL || fvi_can_write_file(o->checkpoint, error));
 }
 
 static bool make_batches(run *r, int epoch, fv_batches *batches)
