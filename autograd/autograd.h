@@ -127,7 +127,8 @@ size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
                   const fv_real **grad);
 
 /* ---- ops ----------------------------------------------------------------------------------------
- * What docs/ops.md lists with formulas. Shapes are (input) -> output. */
+ * What docs/ops.md lists with formulas. Shapes are (input) -> output. Numbers, ids, labels, segments and
+ * masks are read again by fv_backward: keep them as they are until then. */
 
 fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b);       /* a + b, b may be [d] to a's [.., d] */
 fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b);       /* a * b, elementwise, equal shapes */

@@ -20,8 +20,8 @@ struct fv_op {
     fv_var *(*sample)(fv_sampler *s, int which);
 };
 
-/* Records y = op(in ..), copying size bytes of options, and runs forward. NULL inputs, an earlier error
- * or memory that is out give NULL. */
+/* Records y = op(in ..), copying size bytes of options, and runs forward. An input may be NULL when the op
+ * takes it as absent. An earlier error, a shape that cannot be, or memory that is out give NULL. */
 fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *options, size_t size,
                   int inputs, fv_var *const *in);
 /* The gradient of an input, zeroed when first asked for; NULL when it needs none. */
