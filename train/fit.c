@@ -8,6 +8,7 @@
 #include "train/cursor.h"
 #include "train/files/files.h"
 #include "train/internal.h"
+#include "train/report/decimal.h"
 
 /* What one call of fv_fit holds while it runs. */
 typedef struct {
@@ -210,6 +211,18 @@ static bool stopped(run *r)
     return true;
 }
 
+/* "epoch 3/8  loss 1.2345  dev 95.06 %" for the progress bar. */
+static void describe(const run *r, int epoch, double loss, bool scored, char text[120])
+{
+    char a[40], b[40];
+    fvi_decimal(a, loss, 4);
+    fvi_decimal(b, 100 * r->at.score, 2);
+    if (scored)
+        snprintf(text, 120, "epoch %d/%d  loss %s  dev %s %%", epoch, r->o.epochs, a, b);
+    else
+        snprintf(text, 120, "epoch %d/%d  loss %s", epoch, r->o.epochs, a);
+}
+
 static bool epoch_batches(run *r, const fv_batches *batches)
 {
     while (r->at.batch < batches->count) {
@@ -218,9 +231,9 @@ static bool epoch_batches(run *r, const fv_batches *batches)
             return false;
         r->at.batch++;
         if (r->o.progress != NULL) {
-            char text[80];
-            snprintf(text, sizeof text, "epoch %d/%d  loss %.4f", r->at.epoch + 1, r->o.epochs,
-                     r->at.weight > 0 ? r->at.loss / r->at.weight : 0);
+            char text[120];
+            describe(r, r->at.epoch + 1, r->at.weight > 0 ? r->at.loss / r->at.weight : 0, false,
+                     text);
             fv_progress_update(&r->bar, r->at.step, text);
         }
         const bool last = r->at.batch == batches->count;
@@ -270,17 +283,14 @@ static bool epochs(run *r, double started)
             return false;
         finish_epoch(r);
         if (r->o.progress != NULL) {
-            char text[100];
-            int length = snprintf(text, sizeof text, "epoch %d/%d  loss %.4f", r->at.epoch,
-                                  r->o.epochs, r->at.last_loss);
-            if (r->at.scored)
-                snprintf(text + length, sizeof text - (size_t)length, "  dev %.2f %%",
-                         100 * r->at.score);
+            char text[120];
+            describe(r, r->at.epoch, r->at.last_loss, r->at.scored, text);
             fv_progress_end(&r->bar, text);
             if (r->at.epoch < r->o.epochs)
                 fv_progress_begin(&r->bar, r->o.progress, r->at.step, r->total);
         }
-        if (!save(r) || !report(r, started))
+        /* the metrics first: a line too many is cut on resume, one too few would be lost */
+        if (!report(r, started) || !save(r))
             return false;
         if (r->at.epoch < r->o.epochs && stopped(r))
             return false;
