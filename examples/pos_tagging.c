@@ -1,5 +1,7 @@
 /* pos_tagging: trains, evaluates and uses a part-of-speech tagger on CoNLL-U files. */
+#include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,22 +9,24 @@
 #include "examples/shared/tagger.h"
 
 static const char usage[] =
-    "usage: pos_tagging train --train FILE [--dev FILE] --out MODEL.npz [options]\n"
-    "       pos_tagging eval --model MODEL.npz --data FILE [--json]\n"
-    "       pos_tagging tag --model MODEL.npz [--attention FILE.svg] <FILE >TAGGED.conllu\n"
-    "       pos_tagging show --model MODEL.npz --data FILE [--count N]\n"
-    "\n"
     "examples:\n"
     "  pos_tagging train --train examples/data/tiny-train.conllu \\\n"
     "      --dev examples/data/tiny-dev.conllu --out tagger.npz --epochs 30\n"
     "  pos_tagging eval --model tagger.npz --data examples/data/tiny-dev.conllu\n"
     "  echo 'I saw the light saw .' | pos_tagging tag --model tagger.npz --attention saw.svg\n"
     "\n"
+    "usage: pos_tagging train --train FILE [--dev FILE] --out MODEL.npz [options]\n"
+    "       pos_tagging eval --model MODEL.npz --data FILE [--json]\n"
+    "       pos_tagging tag --model MODEL.npz [--attention FILE.svg] <FILE >TAGGED.conllu\n"
+    "       pos_tagging show --model MODEL.npz --data FILE [--count N]\n"
+    "\n"
     "train learns UPOS (and, to learn it better, XPOS and DEPREL where a file has them); eval "
     "compares with\n"
     "a tagged file; tag reads CoNLL-U or lines of words split by blanks on standard input and "
     "writes\n"
-    "CoNLL-U; show prints sentences with their gold tags beside the tagger's.\n"
+    "CoNLL-U; show prints sentences with their gold tags beside the tagger's. FILE may be - for "
+    "standard\n"
+    "input.\n"
     "\n"
     "train options                                            default\n"
     "  --epochs N          passes over the training data      8\n"
@@ -80,7 +84,7 @@ static const option options[] = {
     {"count", OPTION_COUNT, AT(count), 1, 1000000, NULL},
     {"sentence", OPTION_COUNT, AT(sentence), 1, 1000000000, NULL},
     {"layer", OPTION_COUNT, AT(layer), 1, 1000, NULL},
-    {"lr", OPTION_NUMBER, AT(lr), 1e-9, 100, NULL},
+    {"lr", OPTION_NUMBER, AT(lr), 1e-9, 1e30, NULL},
     {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL},
     {"quiet", OPTION_FLAG, AT(quiet), 0, 0, NULL},
     {"json", OPTION_FLAG, AT(json), 0, 0, NULL},
@@ -99,6 +103,17 @@ static const option options[] = {
     {"smoothing", OPTION_NUMBER, AT(tagger.smoothing), 0, 0.99, NULL},
     {"no-auxiliary", OPTION_FLAG, AT(tagger.no_auxiliary), 0, 0, NULL},
 };
+
+/* A file with tags to learn from or to compare with. */
+static fv_conllu *read_gold(const char *path, fv_error *error)
+{
+    fv_conllu *file = fv_conllu_read(path, error);
+    if (file == NULL || file->words > 0)
+        return file;
+    fv_fail(error, FV_DATA, "%s: holds no words, expected tagged sentences", file->path);
+    fv_conllu_free(file);
+    return NULL;
+}
 
 /* ---- train --------------------------------------------------------------------------------------------- */
 
@@ -154,8 +169,8 @@ static bool train(const arguments *a, fv_error *error)
     tagger m = {0};
     session s = {.error = error};
     fv_fit_result result = {0};
-    fv_conllu *train_file = fv_conllu_read(a->train, error);
-    fv_conllu *dev_file = train_file && a->dev ? fv_conllu_read(a->dev, error) : NULL;
+    fv_conllu *train_file = read_gold(a->train, error);
+    fv_conllu *dev_file = train_file && a->dev ? read_gold(a->dev, error) : NULL;
     bool ok = train_file && (a->dev == NULL || dev_file) &&
               tagger_new(&m, &a->tagger, train_file, (uint64_t)a->seed, error) &&
               tagger_read(&s.train, &m, train_file, true, error) &&
@@ -166,8 +181,6 @@ static bool train(const arguments *a, fv_error *error)
         fprintf(stderr, "training on %zu sentences, %zu words; %zu parameters\n",
                 train_file->sentences, train_file->words, fv_params_numbers(m.params));
     ok = ok && fit(a, &m, &s, &result, error);
-    if (error->status == FV_INTERRUPTED && a->out)
-        fprintf(stderr, "the same command with --resume goes on from there\n");
     ok = ok && error->status == FV_OK;
     if (ok) {
         if (dev_file)
@@ -258,7 +271,7 @@ static bool eval(const arguments *a, fv_error *error)
     scores s = {0};
     fv_conllu *file = NULL;
     int32_t *tags = NULL;
-    bool ok = tagger_load(&m, a->model, error) && (file = fv_conllu_read(a->data, error)) != NULL &&
+    bool ok = tagger_load(&m, a->model, error) && (file = read_gold(a->data, error)) != NULL &&
               tagger_read(&data, &m, file, true, error) &&
               fv_confusion_init(&s.all, FV_UPOS_TAGS, error);
     if (ok && (tags = calloc(file->words + 1, sizeof *tags)) == NULL)
@@ -357,15 +370,21 @@ static char *lines_to_conllu(const char *text, size_t length, size_t *out_length
     return fclose(out) == 0 ? made : (free(made), NULL);
 }
 
-static fv_conllu *read_words(fv_error *error)
+/* CoNLL-U has tabs, or no word at all; "# text" would be one of its comments. */
+static bool is_conllu(const char *text)
+{
+    return strchr(text, '\t') != NULL || strncmp(text, "# ", 2) == 0;
+}
+
+static fv_conllu *read_words(const char *path, fv_error *error)
 {
     size_t length;
-    char *text = read_input(&length);
-    if (text == NULL) {
-        fv_fail(error, FV_DATA, "standard input: cannot be read");
+    if (path != NULL && strcmp(path, "-") != 0)
+        return fv_conllu_read(path, error);
+    char *text = read_input(&length, error);
+    if (text == NULL)
         return NULL;
-    }
-    if (memchr(text, '\t', length) == NULL && text[0] != '#') {
+    if (!is_conllu(text)) {
         char *made = lines_to_conllu(text, length, &length);
         free(text);
         text = made;
@@ -381,8 +400,7 @@ static fv_conllu *read_words(fv_error *error)
 static bool tagged(const arguments *a, tagger *m, tagger_data *data, fv_conllu **file,
                    int32_t **tags, fv_error *error)
 {
-    bool ok = tagger_load(m, a->model, error) &&
-              (*file = a->data ? fv_conllu_read(a->data, error) : read_words(error)) != NULL &&
+    bool ok = tagger_load(m, a->model, error) && (*file = read_words(a->data, error)) != NULL &&
               tagger_read(data, m, *file, false, error);
     if (ok && (*tags = calloc((*file)->words + 1, sizeof **tags)) == NULL)
         ok = fv_fail(error, FV_FAILED, "%s: out of memory", (*file)->path);
@@ -401,8 +419,7 @@ static bool write_tagged(const fv_conllu *file, const int32_t *tags, fv_error *e
     for (size_t s = 0; ok && s < file->sentences; s++)
         ok = fv_conllu_write(stdout, file, s, names + file->offsets[s]);
     free(names);
-    return (ok && fflush(stdout) == 0) ||
-           fv_fail(error, FV_DISK, "standard output: cannot be written");
+    return ok || fv_fail(error, FV_DISK, "standard output: cannot write: %s", strerror(errno));
 }
 
 static void show_sentences(const fv_conllu *file, const int32_t *tags, size_t count)
@@ -441,6 +458,27 @@ static bool tag(const arguments *a, bool show, fv_error *error)
     return ok;
 }
 
+static void run(const char *command, const arguments *a, fv_error *error)
+{
+    const bool show = strcmp(command, "show") == 0;
+    if (strcmp(command, "train") == 0) {
+        if (has_option(command, "train", a->train, error) &&
+            has_option(command, "out", a->out, error))
+            train(a, error);
+    } else if (strcmp(command, "eval") == 0) {
+        if (has_option(command, "model", a->model, error) &&
+            has_option(command, "data", a->data, error))
+            eval(a, error);
+    } else if (show || strcmp(command, "tag") == 0) {
+        if (has_option(command, "model", a->model, error) &&
+            (!show || has_option(command, "data", a->data, error)))
+            tag(a, show, error);
+    } else {
+        fv_fail(error, FV_USAGE, "%s%sexpected train, eval, tag or show", command,
+                *command ? ": " : "");
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char name[] = "pos_tagging";
@@ -449,30 +487,9 @@ int main(int argc, char **argv)
     fv_error error = {FV_OK, ""};
     const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     const int skip = *command != 0;
-    int missing = 0, code = read_options(argc - skip, argv + skip, name, usage, options,
-                                         sizeof options / sizeof *options, &a);
-    if (code >= 0)
-        return code;
-    if (strcmp(command, "train") == 0) {
-        missing = missing_option(name, command, "train", a.train) +
-                  missing_option(name, command, "out", a.out);
-        if (!missing)
-            train(&a, &error);
-    } else if (strcmp(command, "eval") == 0) {
-        missing = missing_option(name, command, "model", a.model) +
-                  missing_option(name, command, "data", a.data);
-        if (!missing)
-            eval(&a, &error);
-    } else if (strcmp(command, "tag") == 0 || strcmp(command, "show") == 0) {
-        const bool show = strcmp(command, "show") == 0;
-        missing = missing_option(name, command, "model", a.model) +
-                  (show ? missing_option(name, command, "data", a.data) : 0);
-        if (!missing)
-            tag(&a, show, &error);
-    } else {
-        fprintf(stderr,
-                "pos_tagging: expected train, eval, tag or show (see pos_tagging --help)\n");
-        return FV_USAGE;
-    }
-    return missing ? FV_USAGE : program_failed(name, &error);
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error like a full disk */
+    if (read_options(argc - skip, argv + skip, name, usage, options,
+                     sizeof options / sizeof *options, &a, &error))
+        run(command, &a, &error);
+    return program_end(name, &error);
 }

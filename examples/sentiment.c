@@ -1,5 +1,6 @@
 /* sentiment: trains, evaluates and uses a classifier of short texts on lines of label and text. */
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,19 +8,20 @@
 #include "examples/shared/program.h"
 
 static const char usage[] =
-    "usage: sentiment train --train FILE [--dev FILE] --out MODEL.npz [options]\n"
-    "       sentiment eval --model MODEL.npz --data FILE [--json]\n"
-    "       sentiment predict --model MODEL.npz <TEXTS\n"
-    "\n"
     "examples:\n"
     "  sentiment train --train examples/data/tiny-reviews-train.tsv \\\n"
     "      --dev examples/data/tiny-reviews-dev.tsv --out reviews.npz --epochs 20\n"
     "  sentiment eval --model reviews.npz --data examples/data/tiny-reviews-dev.tsv\n"
     "  echo 'Not bad at all.' | sentiment predict --model reviews.npz\n"
     "\n"
+    "usage: sentiment train --train FILE [--dev FILE] --out MODEL.npz [options]\n"
+    "       sentiment eval --model MODEL.npz --data FILE [--json]\n"
+    "       sentiment predict --model MODEL.npz <TEXTS\n"
+    "\n"
     "A training file has one text a line: its label, a tab, the text, without quoting; two labels "
     "or more.\n"
     "predict reads one text a line and prints label, probability and text, split by tabs.\n"
+    "FILE may be - for standard input.\n"
     "\n"
     "train options                                            default\n"
     "  --epochs N          passes over the training data      6\n"
@@ -69,7 +71,7 @@ static const option options[] = {
     {"threads", OPTION_COUNT, AT(threads), 1, 1024, NULL},
     {"save-every", OPTION_COUNT, AT(save_every), 1, 1000000000, NULL},
     {"batch", OPTION_COUNT, AT(batch), 1, 1000000, NULL},
-    {"lr", OPTION_NUMBER, AT(lr), 1e-9, 100, NULL},
+    {"lr", OPTION_NUMBER, AT(lr), 1e-9, 1e30, NULL},
     {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL},
     {"quiet", OPTION_FLAG, AT(quiet), 0, 0, NULL},
     {"json", OPTION_FLAG, AT(json), 0, 0, NULL},
@@ -89,7 +91,12 @@ static const option options[] = {
 
 static fv_tsv *read_texts(const arguments *a, const char *path, fv_error *error)
 {
-    return fv_tsv_read(path, a->separator ? ' ' : '\t', error);
+    fv_tsv *file = fv_tsv_read(path, a->separator ? ' ' : '\t', error);
+    if (file == NULL || file->samples > 0)
+        return file;
+    fv_fail(error, FV_DATA, "%s: holds no texts, expected lines of label and text", file->path);
+    fv_tsv_free(file);
+    return NULL;
 }
 
 static bool look_up(classifier_data *data, const classifier *m, const fv_tsv *file, fv_error *error)
@@ -171,8 +178,6 @@ static bool train(const arguments *a, fv_error *error)
                 train_file->samples, fv_vocab_size(m.labels) - 1, s.train.words,
                 fv_params_numbers(m.params));
     ok = ok && fit(a, &m, &s, &result, error);
-    if (error->status == FV_INTERRUPTED)
-        fprintf(stderr, "the same command with --resume goes on from there\n");
     ok = ok && error->status == FV_OK;
     if (ok) {
         if (dev_file)
@@ -256,27 +261,17 @@ static bool eval(const arguments *a, fv_error *error)
 
 /* ---- predict -------------------------------------------------------------------------------------------- */
 
-/* Cuts text into lines in place; NULL when memory is out, or at a line that is not UTF-8. */
-static const char **cut_lines(char *text, size_t length, size_t *count, fv_error *error)
+/* Cuts text into lines in place; NULL when memory is out. */
+static const char **cut_lines(char *text, size_t length, size_t *count)
 {
-    size_t lines = 1, at;
+    size_t lines = 1;
     for (size_t i = 0; i < length; i++)
         lines += text[i] == '\n';
     const char **line = calloc(lines, sizeof *line);
-    if (line == NULL) {
-        fv_fail(error, FV_FAILED, "standard input: out of memory");
-        return NULL;
-    }
     *count = 0;
-    for (char *p = text, *end; p < text + length; p = end + 1) {
+    for (char *p = text, *end; line != NULL && p < text + length; p = end + 1) {
         end = memchr(p, '\n', (size_t)(text + length - p));
         end = end ? end : text + length;
-        if (!fv_utf8_valid(p, (size_t)(end - p), &at)) {
-            fv_fail(error, FV_DATA, "standard input:%zu:%zu: not UTF-8, or a NUL", *count + 1,
-                    at + 1);
-            free(line);
-            return NULL;
-        }
         *end = 0;
         if (end > p && end[-1] == '\r')
             end[-1] = 0;
@@ -293,18 +288,16 @@ static bool predict(const arguments *a, fv_error *error)
     int32_t *labels = NULL;
     double *probability = NULL;
     const char **lines = NULL;
-    char *text = classifier_load(&m, a->model, error) ? read_input(&length) : NULL;
-    bool ok = text != NULL && (lines = cut_lines(text, length, &count, error)) != NULL &&
+    char *text = classifier_load(&m, a->model, error) ? read_input(&length, error) : NULL;
+    bool ok = text != NULL && (lines = cut_lines(text, length, &count)) != NULL &&
               classifier_read(&data, &m, count, lines, NULL, "standard input", NULL, error) &&
               (labels = calloc(count + 1, sizeof *labels)) != NULL &&
               (probability = calloc(count + 1, sizeof *probability)) != NULL &&
               classifier_predict(&data, labels, probability, error);
     for (size_t i = 0; ok && i < count; i++)
         printf("%s\t%.4f\t%s\n", fv_vocab_text(m.labels, labels[i] + 1), probability[i], lines[i]);
-    if (ok && fflush(stdout) != 0)
-        ok = fv_fail(error, FV_DISK, "standard output: cannot be written");
     if (!ok)
-        fv_fail(error, FV_FAILED, "standard input: cannot be read, or out of memory");
+        fv_fail(error, FV_FAILED, "standard input: out of memory"); /* unless there was an error */
     free(labels);
     free(probability);
     free(lines);
@@ -314,6 +307,25 @@ static bool predict(const arguments *a, fv_error *error)
     return ok;
 }
 
+static void run(const char *command, const arguments *a, fv_error *error)
+{
+    if (strcmp(command, "train") == 0) {
+        if (has_option(command, "train", a->train, error) &&
+            has_option(command, "out", a->out, error))
+            train(a, error);
+    } else if (strcmp(command, "eval") == 0) {
+        if (has_option(command, "model", a->model, error) &&
+            has_option(command, "data", a->data, error))
+            eval(a, error);
+    } else if (strcmp(command, "predict") == 0) {
+        if (has_option(command, "model", a->model, error))
+            predict(a, error);
+    } else {
+        fv_fail(error, FV_USAGE, "%s%sexpected train, eval or predict", command,
+                *command ? ": " : "");
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char name[] = "sentiment";
@@ -321,27 +333,9 @@ int main(int argc, char **argv)
     fv_error error = {FV_OK, ""};
     const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     const int skip = *command != 0;
-    int missing = 0, code = read_options(argc - skip, argv + skip, name, usage, options,
-                                         sizeof options / sizeof *options, &a);
-    if (code >= 0)
-        return code;
-    if (strcmp(command, "train") == 0) {
-        missing = missing_option(name, command, "train", a.train) +
-                  missing_option(name, command, "out", a.out);
-        if (!missing)
-            train(&a, &error);
-    } else if (strcmp(command, "eval") == 0) {
-        missing = missing_option(name, command, "model", a.model) +
-                  missing_option(name, command, "data", a.data);
-        if (!missing)
-            eval(&a, &error);
-    } else if (strcmp(command, "predict") == 0) {
-        missing = missing_option(name, command, "model", a.model);
-        if (!missing)
-            predict(&a, &error);
-    } else {
-        fprintf(stderr, "sentiment: expected train, eval or predict (see sentiment --help)\n");
-        return FV_USAGE;
-    }
-    return missing ? FV_USAGE : program_failed(name, &error);
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error like a full disk */
+    if (read_options(argc - skip, argv + skip, name, usage, options,
+                     sizeof options / sizeof *options, &a, &error))
+        run(command, &a, &error);
+    return program_end(name, &error);
 }

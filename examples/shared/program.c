@@ -8,11 +8,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-int program_failed(const char *program, const fv_error *error)
+int program_end(const char *program, fv_error *error)
 {
+    const char *help = error->status == FV_USAGE ? program : NULL;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        fv_fail(error, FV_DISK, "standard output: cannot write: %s", strerror(errno));
     if (error->status == FV_OK)
         return FV_OK;
-    fprintf(stderr, "%s: %s\n", program, error->text);
+    fprintf(stderr, "%s: %s%s%s%s%s\n", program, error->text, help ? " (see " : "",
+            help ? help : "", help ? " --help)" : "",
+            error->status == FV_INTERRUPTED ? "; the same command with --resume goes on from there"
+                                            : "");
     return (int)error->status;
 }
 
@@ -35,17 +41,15 @@ const volatile sig_atomic_t *program_stop_flag(void)
 
 /* ---- options ------------------------------------------------------------------------------------------ */
 
-static bool set_number(const option *o, const char *text, void *at)
+static bool set_number(const option *o, const char *text, void *at, fv_error *error)
 {
     char *end;
     errno = 0;
     const bool whole = o->kind == OPTION_COUNT;
     double x = whole ? (double)strtol(text, &end, 10) : strtod(text, &end);
-    if (end == text || *end != 0 || errno != 0 || !(x >= o->low && x <= o->high)) {
-        fprintf(stderr, "--%s %s: expected a %snumber from %g to %g\n", o->name, text,
-                whole ? "whole " : "", o->low, o->high);
-        return false;
-    }
+    if (end == text || *end != 0 || errno != 0 || !(x >= o->low && x <= o->high))
+        return fv_fail(error, FV_USAGE, "--%s %s: expected a %snumber from %.10g to %.10g", o->name,
+                       text, whole ? "whole " : "", o->low, o->high);
     if (whole)
         *(long *)at = (long)x;
     else
@@ -53,21 +57,24 @@ static bool set_number(const option *o, const char *text, void *at)
     return true;
 }
 
-static bool set_name(const option *o, const char *text, int *at)
+static bool set_name(const option *o, const char *text, int *at, fv_error *error)
 {
-    for (int k = 0; o->names[k] != NULL; k++)
+    char expected[200] = "";
+    size_t used = 0;
+    for (int k = 0; o->names[k] != NULL; k++) {
         if (strcmp(text, o->names[k]) == 0) {
             *at = k;
             return true;
         }
-    fprintf(stderr, "--%s %s: expected", o->name, text);
-    for (int k = 0; o->names[k] != NULL; k++)
-        fprintf(stderr, "%s %s", k ? "," : "", o->names[k]);
-    fprintf(stderr, "\n");
-    return false;
+        const char *before = k == 0 ? "" : o->names[k + 1] != NULL ? ", " : " or ";
+        if (used < sizeof expected)
+            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", before,
+                                     o->names[k]);
+    }
+    return fv_fail(error, FV_USAGE, "--%s %s: expected %s", o->name, text, expected);
 }
 
-static bool set_option(const option *o, const char *text, void *arguments)
+static bool set_option(const option *o, const char *text, void *arguments, fv_error *error)
 {
     void *at = (char *)arguments + o->at;
     switch (o->kind) {
@@ -78,63 +85,96 @@ static bool set_option(const option *o, const char *text, void *arguments)
         *(bool *)at = true;
         return true;
     case OPTION_NAME:
-        return set_name(o, text, at);
+        return set_name(o, text, at, error);
     default:
-        return set_number(o, text, at);
+        return set_number(o, text, at, error);
     }
 }
 
-int read_options(int argc, char **argv, const char *program, const char *usage,
-                 const option *options, size_t count, void *arguments)
+enum { MOST_OPTIONS = 64, FIRST = 256 /* what getopt_long says for option 0: no letter */ };
+
+/* What getopt_long did not like: sign is its answer, optopt the option where it knows it. */
+static bool fail_option(int sign, const struct option *table, const char *word, fv_error *error)
 {
-    enum { MOST = 64 };
-    struct option table[MOST + 3] = {{0}};
-    int found, n = (int)(count < MOST ? count : MOST);
+    if (sign == ':')
+        return fv_fail(error, FV_USAGE, "%s: expected a value behind it", word);
+    if (optopt >= FIRST)
+        return fv_fail(error, FV_USAGE, "--%s: takes no value", table[optopt - FIRST].name);
+    if (optopt > 0)
+        return fv_fail(error, FV_USAGE, "-%c: unknown option", optopt);
+    return fv_fail(error, FV_USAGE, "%s: unknown option, or short for several", word);
+}
+
+bool read_options(int argc, char **argv, const char *program, const char *usage,
+                  const option *options, size_t count, void *arguments, fv_error *error)
+{
+    struct option table[MOST_OPTIONS + 3] = {{0}};
+    int found, n = (int)(count < MOST_OPTIONS ? count : MOST_OPTIONS);
     for (int i = 0; i < n; i++)
         table[i] = (struct option){options[i].name,
                                    options[i].kind == OPTION_FLAG ? no_argument : required_argument,
-                                   NULL, i};
-    table[n] = (struct option){"help", no_argument, NULL, n};
-    table[n + 1] = (struct option){"version", no_argument, NULL, n + 1};
-    while ((found = getopt_long(argc, argv, "", table, NULL)) != -1) {
-        if (found == n) {
+                                   NULL, FIRST + i};
+    table[n] = (struct option){"help", no_argument, NULL, FIRST + n};
+    table[n + 1] = (struct option){"version", no_argument, NULL, FIRST + n + 1};
+    while ((found = getopt_long(argc, argv, ":", table, NULL)) != -1) {
+        if (found == FIRST + n) {
             fputs(usage, stdout);
-            return FV_OK;
+            return false;
         }
-        if (found == n + 1) {
+        if (found == FIRST + n + 1) {
             printf("%s %s (fovea, %s)\n", program, FV_VERSION, FV_BUILD);
-            return FV_OK;
+            return false;
         }
-        if (found == '?' || !set_option(&options[found], optarg, arguments))
-            return FV_USAGE;
+        if (found < FIRST)
+            return fail_option(found, table, argv[optind - 1], error);
+        if (!set_option(&options[found - FIRST], optarg, arguments, error))
+            return false;
     }
-    if (optind < argc) {
-        fprintf(stderr, "%s: %s: expected an option (see %s --help)\n", program, argv[optind],
-                program);
-        return FV_USAGE;
-    }
-    return -1;
+    return optind == argc || fv_fail(error, FV_USAGE, "%s: expected an option", argv[optind]);
 }
 
-int missing_option(const char *program, const char *command, const char *name, const char *value)
+bool has_option(const char *command, const char *name, const char *value, fv_error *error)
 {
-    if (value != NULL)
-        return 0;
-    fprintf(stderr, "%s %s: --%s is missing (see %s --help)\n", program, command, name, program);
-    return 1;
+    return value != NULL || fv_fail(error, FV_USAGE, "%s: --%s is missing", command, name);
 }
 
-char *read_input(size_t *length)
+/* ---- standard input -------------------------------------------------------------------------------------- */
+
+static bool check_utf8(const char *text, size_t length, fv_error *error)
 {
+    size_t at, line = 1, start = 0;
+    if (fv_utf8_valid(text, length, &at))
+        return true;
+    for (size_t i = 0; i < at; i++)
+        if (text[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    return fv_fail(error, FV_DATA,
+                   "standard input:%zu:%zu: byte 0x%02x is not UTF-8, expected UTF-8 text", line,
+                   at - start + 1, (unsigned)(unsigned char)text[at]);
+}
+
+char *read_input(size_t *length, fv_error *error)
+{
+    static const char mark[] = "\xef\xbb\xbf";
     char *text = NULL, block[65536];
     FILE *kept = open_memstream(&text, length);
-    size_t n;
-    if (kept == NULL)
+    bool ok = kept != NULL;
+    for (size_t n; ok && (n = fread(block, 1, sizeof block, stdin)) > 0;)
+        ok = fwrite(block, 1, n, kept) == n;
+    if (ferror(stdin))
+        fv_fail(error, FV_DATA, "standard input: cannot read: %s", strerror(errno));
+    ok = kept != NULL && fclose(kept) == 0 && ok;
+    if (!ok)
+        fv_fail(error, FV_FAILED, "standard input: out of memory");
+    if (ferror(stdin) || !ok || !check_utf8(text, *length, error)) {
+        free(text);
         return NULL;
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0)
-        fwrite(block, 1, n, kept);
-    bool ok = fclose(kept) == 0 && !ferror(stdin);
-    return ok ? text : (free(text), NULL);
+    }
+    if (strncmp(text, mark, 3) == 0)
+        memmove(text, text + 3, (*length -= 3) + 1);
+    return text;
 }
 
 double peak_memory_mb(void)

@@ -4,8 +4,9 @@
 
 #include "fovea.h"
 
-/* Prints "program: message" to stderr and gives the exit code of the error. */
-int program_failed(const char *program, const fv_error *error);
+/* The end of a program: makes sure that stdout was written, prints what went wrong to stderr as one line
+ * "program: message", and gives the exit code. */
+int program_end(const char *program, fv_error *error);
 /* Makes Ctrl-C and SIGTERM set the flag that fv_fit_opts.stop wants; a second Ctrl-C ends at once. */
 const volatile sig_atomic_t *program_stop_flag(void);
 /* One long option: where its value goes in a struct of arguments. A NUMBER of 0 is stored as FV_NONE,
@@ -18,13 +19,15 @@ typedef struct {
     double low, high;         /* of COUNT (long) and NUMBER (double) */
     const char *const *names; /* of NAME (int), ends with NULL */
 } option;
-/* Reads the options; -1: go on, otherwise the exit code (after --help, --version or a message). */
-int read_options(int argc, char **argv, const char *program, const char *usage,
-                 const option *options, size_t count, void *arguments);
-/* 1, with a message, when a value that a command needs was not given. */
-int missing_option(const char *program, const char *command, const char *option, const char *value);
-/* All of standard input, ended with a NUL; NULL when reading or memory fails. */
-char *read_input(size_t *length);
+/* Reads the options into a struct of arguments. False: there is nothing more to do, since --help or
+ * --version was printed, or error says what is wrong. */
+bool read_options(int argc, char **argv, const char *program, const char *usage,
+                  const option *options, size_t count, void *arguments, fv_error *error);
+/* Whether an option that a command cannot do without was given. */
+bool has_option(const char *command, const char *name, const char *value, fv_error *error);
+/* All of standard input, checked to be UTF-8, without a byte-order mark, ended with a NUL; NULL and an
+ * error that names line and column otherwise. */
+char *read_input(size_t *length, fv_error *error);
 /* Peak memory of this process in MB. */
 double peak_memory_mb(void);
 
