@@ -4,21 +4,26 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "tensor/internal.h"
 
-/* What decides the numbers of a run: it may not change between stop and resume. Threads may. */
-static json_t *options_json(const fv_fit_opts *o, const fv_optimizer_opts *p)
+/* What decides the numbers of a run: it may not change between stop and resume. Threads may. Of the data
+ * it is the number of samples and a checksum of their lengths, in order. */
+static json_t *options_json(const fv_task *task, const fv_fit_opts *o, const fv_optimizer_opts *p)
 {
-    return json_pack("{s:i, s:I, s:I, s:b, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:i, "
-                     "s:f, s:f, s:f}",
-                     "epochs", o->epochs, "batch_rows", (json_int_t)o->batch.batch_rows,
-                     "batch_samples", (json_int_t)o->batch.batch_samples, "keep_order",
-                     (int)o->batch.keep_order, "seed", (json_int_t)o->seed, "shards", o->shards,
-                     "optimizer", (int)p->kind, "lr", p->lr, "beta1", p->beta1, "beta2", p->beta2,
-                     "eps", p->eps, "weight_decay", p->weight_decay, "momentum", p->momentum,
-                     "nesterov", (int)p->nesterov, "schedule", (int)o->schedule.kind, "warmup",
-                     o->schedule.warmup, "final", o->schedule.final, "clip", o->clip);
+    const uLong lengths =
+        crc32_z(0, (const Bytef *)task->offsets, (task->samples + 1) * sizeof *task->offsets);
+    return json_pack(
+        "{s:I, s:I, s:i, s:I, s:I, s:b, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:i, "
+        "s:f, s:f, s:f}",
+        "samples", (json_int_t)task->samples, "data_checksum", (json_int_t)lengths, "epochs",
+        o->epochs, "batch_rows", (json_int_t)o->batch.batch_rows, "batch_samples",
+        (json_int_t)o->batch.batch_samples, "keep_order", (int)o->batch.keep_order, "seed",
+        (json_int_t)o->seed, "shards", o->shards, "optimizer", (int)p->kind, "lr", p->lr, "beta1",
+        p->beta1, "beta2", p->beta2, "eps", p->eps, "weight_decay", p->weight_decay, "momentum",
+        p->momentum, "nesterov", (int)p->nesterov, "schedule", (int)o->schedule.kind, "warmup",
+        o->schedule.warmup, "final", o->schedule.final, "clip", o->clip);
 }
 
 /* The text of a value that is then freed; jansson writes numbers alike under every locale. */
@@ -35,7 +40,7 @@ static char *dump_and_free(json_t *value, fv_error *error)
     return text;
 }
 
-char *fvi_cursor_to_json(const fvi_cursor *c, const fv_fit_opts *opts,
+char *fvi_cursor_to_json(const fvi_cursor *c, const fv_task *task, const fv_fit_opts *opts,
                          const fv_optimizer_opts *optimizer, fv_error *error)
 {
     json_error_t why = {.text = ""};
@@ -50,7 +55,7 @@ char *fvi_cursor_to_json(const fvi_cursor *c, const fv_fit_opts *opts,
         "{s:{s:I, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:b}, s:o, s:o}", "cursor", "step",
         (json_int_t)c->step, "epoch", c->epoch, "batch", (json_int_t)c->batch, "loss", c->loss,
         "weight", c->weight, "last_loss", c->last_loss, "score", c->score, "best", c->best,
-        "scored", (int)c->scored, "options", options_json(opts, optimizer), "model", meta);
+        "scored", (int)c->scored, "options", options_json(task, opts, optimizer), "model", meta);
     return dump_and_free(whole, error);
 }
 
@@ -62,30 +67,46 @@ char *fvi_metrics_line(const fvi_cursor *c, double seconds, fv_error *error)
     return dump_and_free(line, error);
 }
 
-/* Names the first option that differs from the run in the checkpoint. */
-static bool same_options(const json_t *was, const json_t *now, const char *path, fv_error *error)
+/* Names the first value of this run, numbers or else lists (vocabularies), that differs in the file. The
+ * recursion follows this run's JSON, never the file's. */
+static bool same(const json_t *was, const json_t *now, bool lists, const char *path,
+                 fv_error *error)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)now, key, value)
     {
         const json_t *old = json_object_get(was, key);
-        if (old == NULL || json_number_value(old) != json_number_value(value) ||
-            json_is_true(old) != json_is_true(value))
+        if (old == NULL)
+            return fv_fail(error, FV_CHECKPOINT, "%s: is of another model or version: it has no %s",
+                           path, key);
+        if (json_is_object(value) ? same(old, value, lists, path, error)
+                                  : json_is_array(value) != lists || json_equal(old, value))
+            continue;
+        if (json_is_object(value))
+            return false;
+        if (lists)
             return fv_fail(error, FV_CHECKPOINT,
-                           "%s: was trained with %s %g, now it is %g: resume with the same options",
-                           path, key,
-                           json_is_boolean(old) ? json_is_true(old) : json_number_value(old),
-                           json_is_boolean(value) ? json_is_true(value) : json_number_value(value));
+                           "%s: was trained with other %s: resume with the same options and data",
+                           path, key);
+        char *before = json_dumps(old, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)),
+             *after = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
+        fv_fail(error, FV_CHECKPOINT,
+                "%s: was trained with %s %.60s, now it is %.60s: resume with the same options and "
+                "data",
+                path, key, before ? before : "?", after ? after : "?");
+        free(before);
+        free(after);
+        return false;
     }
     return true;
 }
 
-bool fvi_cursor_from_json(fvi_cursor *c, const char *text, const fv_fit_opts *opts,
-                          const fv_optimizer_opts *optimizer, const char *path, fv_error *error)
+bool fvi_cursor_from_json(fvi_cursor *c, const char *text, const char *current, const char *path,
+                          fv_error *error)
 {
     json_t *whole = json_loads(text, JSON_REJECT_DUPLICATES, NULL),
-           *now = options_json(opts, optimizer);
+           *now = json_loads(current, JSON_REJECT_DUPLICATES, NULL);
     json_int_t step = -1, batch = -1;
     int scored = 0;
     *c = (fvi_cursor){.epoch = -1};
@@ -99,7 +120,8 @@ bool fvi_cursor_from_json(fvi_cursor *c, const char *text, const fv_fit_opts *op
     c->step = (uint64_t)step;
     c->batch = (size_t)batch;
     c->scored = scored != 0;
-    ok = ok && same_options(json_object_get(whole, "options"), now, path, error);
+    json_object_del(now, "cursor");
+    ok = ok && same(whole, now, false, path, error) && same(whole, now, true, path, error);
     json_decref(now);
     json_decref(whole);
     return ok;

@@ -17,11 +17,11 @@ typedef struct {
 
 /* The checkpoint's JSON: the cursor, the options that decide the numbers, and the caller's object. NULL
  * after an error; freed with fv_memory(text, 0). */
-char *fvi_cursor_to_json(const fvi_cursor *cursor, const fv_fit_opts *opts,
+char *fvi_cursor_to_json(const fvi_cursor *cursor, const fv_task *task, const fv_fit_opts *opts,
                          const fv_optimizer_opts *optimizer, fv_error *error);
-/* Reads the cursor back; refuses when the run was made with options that decide other numbers. */
-bool fvi_cursor_from_json(fvi_cursor *cursor, const char *json, const fv_fit_opts *opts,
-                          const fv_optimizer_opts *optimizer, const char *path, fv_error *error);
+/* Reads the cursor back; refuses when all else (options, model) is not as in now, this run's own JSON. */
+bool fvi_cursor_from_json(fvi_cursor *cursor, const char *json, const char *now, const char *path,
+                          fv_error *error);
 
 /* One line of the metrics file; freed with fv_memory(text, 0). */
 char *fvi_metrics_line(const fvi_cursor *cursor, double seconds, fv_error *error);

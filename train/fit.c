@@ -49,7 +49,8 @@ static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
     if (o->resume && o->checkpoint == NULL)
         return fv_fail(error, FV_USAGE, "fit: resume without a checkpoint");
     return fvi_schedule_check(&o->schedule, error) &&
-           (o->checkpoint == NULL || fvi_can_write_file(o->checkpoint, error));
+           (o->checkpoint == NULL || fvi_can_write_file(o->checkpoint, error)) &&
+           (o->metrics == NULL || fvi_can_write_file(o->metrics, error));
 }
 
 static bool make_batches(run *r, int epoch, fv_batches *batches)
@@ -104,11 +105,16 @@ static void release(run *r)
 
 /* ---- checkpoints --------------------------------------------------------------------------------- */
 
+static char *cursor_json(run *r)
+{
+    return fvi_cursor_to_json(&r->at, r->task, &r->o, fv_optimizer_get(r->optimizer), r->error);
+}
+
 static bool save(run *r)
 {
     if (r->o.checkpoint == NULL)
         return true;
-    char *json = fvi_cursor_to_json(&r->at, &r->o, fv_optimizer_get(r->optimizer), r->error);
+    char *json = cursor_json(r);
     bool ok = json != NULL &&
               fv_checkpoint_save(r->o.checkpoint, r->params, r->optimizer, json, r->error);
     fvi_free(json);
@@ -119,12 +125,14 @@ static bool resume(run *r)
 {
     if (!r->o.resume || access(r->o.checkpoint, F_OK) != 0)
         return true;
-    fv_checkpoint *file = fv_checkpoint_open(r->o.checkpoint, r->error);
-    bool ok = file != NULL &&
-              fvi_cursor_from_json(&r->at, fv_checkpoint_json(file), &r->o,
-                                   fv_optimizer_get(r->optimizer), r->o.checkpoint, r->error) &&
-              fv_checkpoint_restore(file, r->params, r->optimizer, r->error);
+    char *now = cursor_json(r);
+    fv_checkpoint *file = now ? fv_checkpoint_open(r->o.checkpoint, r->error) : NULL;
+    bool ok =
+        file != NULL &&
+        fvi_cursor_from_json(&r->at, fv_checkpoint_json(file), now, r->o.checkpoint, r->error) &&
+        fv_checkpoint_restore(file, r->params, r->optimizer, r->error);
     fv_checkpoint_close(file);
+    fvi_free(now);
     return ok;
 }
 
