@@ -1,8 +1,10 @@
 /* Times the attention kernel alone, forward and backward: a long causal sequence, short sentences, a
- * window, a graph. Usage: attention_kernel [threads]. */
+ * window, a graph. Usage: attention_kernel [threads [part of a
+ * line's name]]. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "tensor/internal.h"
@@ -38,6 +40,8 @@ static fv_real *numbers(size_t count)
     return x;
 }
 
+static const char *only = "";
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -48,6 +52,8 @@ static int ascending(const void *a, const void *b)
 static void measure(const char *name, const fv_mask *mask, size_t rows, size_t heads, size_t width,
                     double dropout, int threads, int rounds)
 {
+    if (strstr(name, only) == NULL)
+        return;
     const kernel *run = &kernels[fvi_isa_best()];
     const size_t d = heads * width;
     fv_real *in[4], *out[5];
@@ -108,6 +114,7 @@ static void measure(const char *name, const fv_mask *mask, size_t rows, size_t h
 int main(int argc, char **argv)
 {
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
+    only = argc > 2 ? argv[2] : "";
     const size_t four[] = {0, 1024, 2048, 3072, 4096};
     size_t short_at[33] = {0}, edge_at[10001] = {0};
     for (size_t s = 0; s < 32; s++)

@@ -8,8 +8,8 @@ size_t fvi_attention_tiles_scratch(const fvi_attention *a, int threads, bool gra
     const size_t columns = a->relative != NULL ? 2 * (size_t)a->clip + 1 : 0;
     size_t count = fvi_score_tile_size(a) + a->vd * lanes;
     if (grad)
-        count +=
-            (a->qk + keys + fvi_lanes(wide)) * lanes + fvi_lanes(lanes + keys) + fvi_lanes(columns);
+        count += (a->qk + fvi_most(keys, a->vd) + fvi_lanes(wide)) * lanes +
+                 fvi_lanes(lanes + keys) + fvi_lanes(columns);
     return count * (threads > 1 ? (size_t)threads : 1) + 1;
 }
 

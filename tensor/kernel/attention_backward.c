@@ -21,7 +21,7 @@ typedef struct {
 /* A hidden pair weighs nothing, even in a row whose log-sum-exp is NaN. */
 static inline fv_real weight_of(fv_real score, fv_real lse)
 {
-    const fv_real weight = fvi_exp_fast(score - lse);
+    const fv_real weight = fvi_weight(score - lse);
     return fv_re(score) == (fvi_part)-INFINITY ? 0 : weight;
 }
 
@@ -29,36 +29,41 @@ static inline fv_real weight_of(fv_real score, fv_real lse)
 static void slopes_of(const fvi_score_tile *t, state *b, size_t from, size_t to, bool bias)
 {
     const fvi_attention *a = t->a;
-    const size_t lanes = t->lanes;
-    const fv_real kept = (fv_real)(1 / (1 - a->dropout)), scale = (fv_real)a->scale;
+    const size_t lanes = fvi_whole(t->lanes);
+    const fv_real kept = (fv_real)(1 / (1 - a->dropout));
+    const fv_real scale = bias ? 1 : (fv_real)a->scale; /* a bias wants the slope unscaled */
     fv_real keep[4][TILE_QUERIES];
     for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
         b->dbias[x] = 0;
     for (size_t j = from; j < to; j++) {
-        fv_real *s = t->scores + (j - from) * lanes, *d = b->slopes + (j - from) * lanes;
-        const fv_real *level = b->level, *lse = b->lse;
+        fv_real *restrict s = t->scores + (j - from) * lanes;
+        fv_real *restrict d = b->slopes + (j - from) * lanes;
+        const fv_real *restrict level = b->level, *restrict lse = b->lse;
         if (a->dropout > 0) {
             if (j % 4 == 0)
                 fvi_keep(t, j, keep);
             const fv_real *z = keep[j % 4];
             for (size_t l = 0; l < lanes; l++) {
                 const fv_real weight = weight_of(s[l], lse[l]), factor = z[l] * kept;
-                d[l] = weight != 0 ? weight * (factor * d[l] - level[l]) : 0;
+                const fv_real slope = weight * (factor * d[l] - level[l]) * scale;
+                d[l] = weight == 0 ? 0 : slope;
                 s[l] = weight * factor;
             }
         } else {
             for (size_t l = 0; l < lanes; l++) {
-                s[l] = weight_of(s[l], lse[l]);
-                d[l] = s[l] != 0 ? s[l] * (d[l] - level[l]) : 0;
+                const fv_real weight = weight_of(s[l], lse[l]);
+                const fv_real slope = weight * (d[l] - level[l]) * scale;
+                d[l] = weight == 0 ? 0 : slope;
+                s[l] = weight;
             }
         }
         if (bias) {
             fv_real *sum = b->dbias + (to - 1 - j);
             for (size_t l = 0; l < t->rows; l++)
                 sum[l] += d[l];
+            for (size_t l = 0; l < lanes; l++)
+                d[l] *= (fv_real)a->scale;
         }
-        for (size_t l = 0; l < lanes; l++)
-            d[l] *= scale;
     }
     for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
         b->drelative[fvi_relative_at(a, t->i + x, to - 1)] += b->dbias[x];
@@ -74,21 +79,23 @@ static void add_to_keys(const fvi_score_tile *t, state *b, size_t keys, const fv
                            true);
         return;
     }
-    if (width % TILE_LANES != 0) { /* tile_product reads whole vectors */
+    if (width % FVI_WIDTH != 0) { /* fvi_in_place reads whole vectors */
         for (size_t l = 0; l < t->rows; l++)
             for (size_t i = 0; i < fvi_lanes(width); i++)
                 b->right[l * fvi_lanes(width) + i] = i < width ? x[l * row + i] : 0;
         x = b->right;
         row = fvi_lanes(width);
     }
-    tile_product(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
+    fvi_in_place(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
 }
 
 static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_piece *p,
                           size_t head, size_t i, const task_part *part, fv_real *scratch)
 {
-    const fvi_score_tile t = fvi_score_tile_at(a, p, head, i, &scratch);
-    const size_t kv = head / (a->heads / a->kv_heads), row = p->query + i, lanes = t.lanes;
+    fvi_score_tile t;
+    fvi_score_tile_at(&t, a, p, head, i, &scratch);
+    const size_t kv = head / (a->heads / a->kv_heads), row = p->query + i,
+                 lanes = fvi_whole(t.lanes);
     const size_t y_row = a->heads * a->vd, columns = 2 * (size_t)a->clip + 1;
     const size_t tile_keys = fvi_least(a->keys, TILE_KEYS);
     const fv_real *dy = g->dy + row * y_row + head * a->vd, *y = a->y + row * y_row + head * a->vd;
@@ -98,20 +105,22 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
     state b;
     b.dyt = fvi_slice(&scratch, a->vd * lanes);
     b.dqt = fvi_slice(&scratch, a->qk * lanes);
-    b.slopes = fvi_slice(&scratch, tile_keys * lanes);
+    b.slopes = fvi_slice(&scratch, fvi_most(tile_keys, a->vd) * lanes);
     b.dbias = fvi_slice(&scratch, lanes + tile_keys);
     b.right = fvi_slice(&scratch, fvi_lanes(fvi_most(a->qk, a->vd)) * lanes);
     b.drelative = scratch;
-    fvi_transpose(t.rows, lanes, a->vd, dy, y_row, 1, b.dyt);
-    for (size_t l = 0; l < lanes; l++) {
-        b.level[l] = 0;
-        b.lse[l] = l < t.rows ? a->lse[(row + l) * a->heads + head] : 0;
-        if (fv_re(b.lse[l]) == (fvi_part)-INFINITY)
-            b.lse[l] = 0;
+    fvi_across(t.rows, lanes, a->vd, dy, y_row, b.dyt);
+    fvi_across(t.rows, lanes, a->vd, y, y_row, b.slopes);
+    for (size_t l = 0; l < lanes; l++)
+        b.level[l] = b.lse[l] = 0;
+    for (size_t c = 0; c < a->vd; c++) {
+        const fv_real *dy_c = b.dyt + c * lanes, *y_c = b.slopes + c * lanes;
+        for (size_t l = 0; l < lanes; l++)
+            b.level[l] = fvi_chain(dy_c[l], y_c[l], b.level[l]);
     }
-    for (size_t c = 0; c < a->vd; c++)
-        for (size_t l = 0; l < t.rows; l++)
-            b.level[l] = tile_chain(b.dyt[c * lanes + l], y[l * y_row + c], b.level[l]);
+    for (size_t l = 0; l < t.rows; l++)
+        if (fv_re(a->lse[(row + l) * a->heads + head]) != (fvi_part)-INFINITY)
+            b.lse[l] = a->lse[(row + l) * a->heads + head];
     for (size_t c = 0; bias && c < columns; c++)
         b.drelative[c] = 0;
     const size_t low = fvi_most(t.low, part->low), high = fvi_least(t.high, part->high);
@@ -121,7 +130,7 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
         const fv_real *k = t.k + from * a->k_row, *v = t.v + from * a->v_row;
         if (!fvi_scores(&t, from, to))
             continue;
-        tile_product(keys, lanes, a->vd, v, a->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
+        fvi_in_place(keys, lanes, a->vd, v, a->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
         slopes_of(&t, &b, from, to, bias);
         const bool partial = fvi_partial(&t, from, to);
         if (partial && !checked) {
@@ -141,13 +150,15 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
             fvi_hiding_product(false, a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt,
                                lanes, begun);
         else if (rows)
-            tile_product(a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt, lanes, begun);
+            fvi_in_place(a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt, lanes, begun);
         begun = true;
     }
-    fv_real *dq = g->dq + (rows ? row * a->q_row + head * a->qk : 0);
-    for (size_t l = 0; rows && begun && l < t.rows; l++)
-        for (size_t c = 0; c < a->qk; c++)
-            dq[l * a->q_row + c] += b.dqt[c * lanes + l];
+    if (rows && begun) {
+        fvi_transpose(a->qk, t.rows, b.dqt, lanes, b.right, a->qk);
+        for (size_t l = 0; l < t.rows; l++)
+            for (size_t c = 0; c < a->qk; c++)
+                g->dq[(row + l) * a->q_row + head * a->qk + c] += b.right[l * a->qk + c];
+    }
     for (size_t c = 0; bias && c < columns; c++)
         g->drelative[head * columns + c] += b.drelative[c];
 }

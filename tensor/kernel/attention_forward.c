@@ -12,35 +12,34 @@ typedef struct {
 /* Turns scores into weights relative to the new maximum, and scales what was summed before to it. */
 static void weigh(const fvi_score_tile *t, running *r, size_t keys)
 {
-    const size_t lanes = t->lanes;
-    fvi_part best[TILE_QUERIES], base[TILE_QUERIES];
-    fv_real *sum = r->sum, shrink[TILE_QUERIES];
+    const size_t lanes = fvi_whole(t->lanes);
+    fvi_part *restrict highest = r->highest, base[TILE_QUERIES];
+    fv_real *restrict sum = r->sum, shrink[TILE_QUERIES];
     for (size_t l = 0; l < lanes; l++)
-        best[l] = r->highest[l];
+        base[l] = highest[l];
     for (size_t j = 0; j < keys; j++) {
         const fv_real *s = t->scores + j * lanes;
         for (size_t l = 0; l < lanes; l++)
-            best[l] = fv_re(s[l]) > best[l] ? fv_re(s[l]) : best[l];
+            highest[l] = fv_re(s[l]) > highest[l] ? fv_re(s[l]) : highest[l];
     }
-    for (size_t l = 0; l < lanes; l++)
-        base[l] = best[l] == (fvi_part)-INFINITY ? 0 : best[l]; /* -inf - -inf would be NaN */
+    for (size_t l = 0; l < lanes; l++) {
+        const fvi_part old = base[l]; /* -inf - -inf would be NaN */
+        base[l] = highest[l] == (fvi_part)-INFINITY ? 0 : highest[l];
+        shrink[l] = fvi_weight((fv_real)(old - base[l]));
+    }
     if (r->begun) {
-        for (size_t l = 0; l < lanes; l++)
-            shrink[l] = fvi_exp_fast((fv_real)(r->highest[l] - base[l]));
         for (size_t l = 0; l < lanes; l++)
             sum[l] *= shrink[l];
         for (size_t c = 0; c < t->a->vd; c++) {
-            fv_real *y = r->yt + c * lanes;
+            fv_real *restrict y = r->yt + c * lanes;
             for (size_t l = 0; l < lanes; l++)
                 y[l] *= shrink[l];
         }
     }
-    for (size_t l = 0; l < lanes; l++)
-        r->highest[l] = best[l];
     for (size_t j = 0; j < keys; j++) {
-        fv_real *s = t->scores + j * lanes;
+        fv_real *restrict s = t->scores + j * lanes;
         for (size_t l = 0; l < lanes; l++) {
-            s[l] = fvi_exp_fast(s[l] - base[l]);
+            s[l] = fvi_weight(s[l] - base[l]);
             sum[l] += s[l];
         }
     }
@@ -48,39 +47,51 @@ static void weigh(const fvi_score_tile *t, running *r, size_t keys)
 
 static void drop(const fvi_score_tile *t, size_t from, size_t to)
 {
+    const size_t lanes = fvi_whole(t->lanes);
     fv_real keep[4][TILE_QUERIES];
     for (size_t j = from; j < to; j++) {
-        fv_real *s = t->scores + (j - from) * t->lanes;
+        fv_real *restrict s = t->scores + (j - from) * t->lanes;
         if (j % 4 == 0)
             fvi_keep(t, j, keep);
-        for (size_t l = 0; l < t->lanes; l++)
+        for (size_t l = 0; l < lanes; l++)
             s[l] *= keep[j % 4][l];
     }
 }
 
 /* y and lse of a tile; a row that saw nothing is zero. */
-static void finish(const fvi_score_tile *t, const running *r)
+static void finish(const fvi_score_tile *t, running *r)
 {
     const fvi_attention *a = t->a;
-    const size_t row = t->piece->query + t->i, width = a->heads * a->vd;
+    const size_t row = t->piece->query + t->i, width = a->heads * a->vd,
+                 lanes = fvi_whole(t->lanes);
     const fv_real kept = (fv_real)(1 / (1 - a->dropout));
-    fv_real *y = a->y + row * width + t->head * a->vd;
-    for (size_t l = 0; l < t->rows; l++) {
-        const bool saw = r->begun && fv_re(r->sum[l]) != 0;
-        const fv_real factor = saw ? kept / r->sum[l] : 0;
-        a->lse[(row + l) * a->heads + t->head] =
-            saw ? r->highest[l] + fvi_log_of(r->sum[l]) : (fv_real)-INFINITY;
-        for (size_t c = 0; c < a->vd; c++)
-            y[l * width + c] = saw ? r->yt[c * t->lanes + l] * factor : 0;
+    fv_real factor[TILE_QUERIES], lse[TILE_QUERIES];
+    for (size_t l = 0; l < lanes; l++) {
+        const bool saw = fv_re(r->sum[l]) != 0;
+        const fv_real sum = saw ? r->sum[l] : 1;
+        factor[l] = saw ? kept / sum : 0;
+        lse[l] = saw ? r->highest[l] + fvi_log(sum) : (fv_real)-INFINITY;
     }
+    for (size_t c = 0; c < a->vd; c++) {
+        fv_real *restrict y = r->yt + c * lanes;
+        for (size_t l = 0; l < lanes; l++)
+            y[l] = r->begun ? y[l] * factor[l] : 0;
+    }
+    for (size_t l = 0; l < t->rows; l++)
+        a->lse[(row + l) * a->heads + t->head] = lse[l];
+    fvi_transpose(a->vd, t->rows, r->yt, lanes, a->y + row * width + t->head * a->vd, width);
 }
 
 static void forward_tile(const fvi_attention *a, const fvi_piece *p, size_t head, size_t i,
                          fv_real *scratch)
 {
-    const fvi_score_tile t = fvi_score_tile_at(a, p, head, i, &scratch);
-    running r = {.yt = scratch};
-    for (size_t l = 0; l < t.lanes; l++) {
+    fvi_score_tile t;
+    running r;
+    fvi_score_tile_at(&t, a, p, head, i, &scratch);
+    const size_t lanes = fvi_whole(t.lanes);
+    r.yt = scratch;
+    r.begun = false;
+    for (size_t l = 0; l < lanes; l++) {
         r.highest[l] = -INFINITY;
         r.sum[l] = 0;
     }
@@ -96,7 +107,7 @@ static void forward_tile(const fvi_attention *a, const fvi_piece *p, size_t head
             fvi_hiding_product(false, a->vd, t.lanes, to - from, v, 1, a->v_row, t.scores, t.lanes,
                                r.yt, t.lanes, r.begun);
         else
-            tile_product(a->vd, t.lanes, to - from, v, 1, a->v_row, t.scores, t.lanes, r.yt,
+            fvi_in_place(a->vd, t.lanes, to - from, v, 1, a->v_row, t.scores, t.lanes, r.yt,
                          t.lanes, r.begun);
         r.begun = true;
     }

@@ -9,8 +9,8 @@
 #define FVI_ATTENTION_SCORES_H
 
 #include "tensor/kernel/attention.h"
-#include "tensor/kernel/attention_exp.h"
-#include "tensor/kernel/attention_tile.h"
+#include "tensor/kernel/tile.h"
+#include "tensor/math.h"
 #include "tensor/philox.h"
 
 enum { TILE_QUERIES = 64, TILE_KEYS = 256 };
@@ -42,16 +42,61 @@ static inline size_t fvi_lanes(size_t rows)
     return (rows + FVI_LANES - 1) / FVI_LANES * FVI_LANES;
 }
 
-/* to[c, l] = x[l, c] * factor for the rows there are, 0 beyond. */
-static inline void fvi_transpose(size_t rows, size_t lanes, size_t width, const fv_real *x,
-                                 size_t row, fv_real factor, fv_real *restrict to)
+/* to[c, l] = x[l, c] for the rows there are, 0 beyond. */
+static inline void fvi_across(size_t rows, size_t lanes, size_t width, const fv_real *x, size_t row,
+                              fv_real *to)
 {
-    for (size_t l = 0; l < rows; l++)
-        for (size_t c = 0; c < width; c++)
-            to[c * lanes + l] = x[l * row + c] * factor;
+    fvi_transpose(rows, width, x, row, to, lanes);
     for (size_t c = 0; rows < lanes && c < width; c++)
         for (size_t l = rows; l < lanes; l++)
             to[c * lanes + l] = 0;
+}
+
+/* C[m, n] = A[m, k] B[k, n], or C += A B, all in place: A through strides, B and C by rows. An element is
+ * one multiply-add chain from zero over ascending k. Rows of B must be readable up to a multiple of
+ * FVI_WIDTH columns. */
+static inline void fvi_in_place(size_t m, size_t n, size_t k, const fv_real *a, size_t a_row,
+                                size_t a_col, const fv_real *b, size_t b_row, fv_real *c,
+                                size_t c_row, bool add)
+{
+    const fvi_tile_end end = {.add = add};
+    const size_t tiles = fvi_tiles(m);
+    for (size_t j = 0; j < n; j += FVI_NR)
+        for (size_t t = 0; t < tiles; t++) {
+            const size_t i = fvi_tile_row(m, tiles, t), rows = fvi_tile_row(m, tiles, t + 1) - i;
+            fvi_tile_any(rows, fvi_least(n - j, FVI_NR), k, a + i * a_row, a_row, a_col, b + j,
+                         b_row, c + i * c_row + j, c_row, &end);
+        }
+}
+
+/* One step of such a chain. */
+static inline fv_real fvi_chain(fv_real x, fv_real y, fv_real sum)
+{
+#if defined(FV_COMPLEX) || !defined(__FMA__)
+    return sum + x * y;
+#elif defined(FV_F64)
+    return __builtin_fma(x, y, sum);
+#else
+    return __builtin_fmaf(x, y, sum);
+#endif
+}
+
+/* The weight exp(x) of a score that is x above the highest, or above the log-sum-exp: at most about 1. */
+static inline fv_real fvi_weight(fv_real x)
+{
+#if defined(FV_COMPLEX) || defined(FV_F64)
+    return fvi_exp(x);
+#else
+    int32_t n; /* a power of two that a float holds, so that one product does */
+    const float e = fvi_expm1_reduced(x, &n);
+    return x < -87.0f ? 0.0f : (1 + e) * fvi_from_bits((uint32_t)(n + 127) << 23);
+#endif
+}
+
+/* A number of lanes, said so that the compiler knows loops over them to be whole vectors. */
+static inline size_t fvi_whole(size_t lanes)
+{
+    return lanes / FVI_LANES * FVI_LANES;
 }
 
 /* Takes count numbers off the scratch, rounded up so that the next ones are aligned as well. */
@@ -70,45 +115,45 @@ static inline size_t fvi_score_tile_size(const fvi_attention *a)
     return a->qk * lanes + keys * lanes + fvi_lanes(lanes + keys);
 }
 
-static inline fvi_score_tile fvi_score_tile_at(const fvi_attention *a, const fvi_piece *p,
-                                               size_t head, size_t i, fv_real **scratch)
+static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_piece *p,
+                                     size_t head, size_t i, fv_real **scratch)
 {
     const size_t kv = head / (a->heads / a->kv_heads);
-    fvi_score_tile t;
-    t.a = a;
-    t.piece = p;
-    t.head = head;
-    t.i = i;
-    t.rows = fvi_least(p->queries - i, TILE_QUERIES);
-    t.lanes = fvi_lanes(t.rows);
-    t.q = a->q + (p->query + i) * a->q_row + head * a->qk;
-    t.k = a->k + p->key * a->k_row + kv * a->qk;
-    t.v = a->v + p->key * a->v_row + kv * a->vd;
-    t.qt = fvi_slice(scratch, a->qk * t.lanes);
-    t.scores = fvi_slice(scratch, fvi_least(a->keys, TILE_KEYS) * t.lanes);
-    t.bias = fvi_slice(scratch, t.lanes + fvi_least(a->keys, TILE_KEYS));
-    t.low = t.every_low = 0;
-    t.high = t.every_high = p->keys;
+    t->a = a;
+    t->piece = p;
+    t->head = head;
+    t->i = i;
+    t->rows = fvi_least(p->queries - i, TILE_QUERIES);
+    t->lanes = fvi_lanes(t->rows);
+    t->q = a->q + (p->query + i) * a->q_row + head * a->qk;
+    t->k = a->k + p->key * a->k_row + kv * a->qk;
+    t->v = a->v + p->key * a->v_row + kv * a->vd;
+    t->qt = fvi_slice(scratch, a->qk * t->lanes);
+    t->scores = fvi_slice(scratch, fvi_least(a->keys, TILE_KEYS) * t->lanes);
+    t->bias = fvi_slice(scratch, t->lanes + fvi_least(a->keys, TILE_KEYS));
+    t->low = t->every_low = 0;
+    t->high = t->every_high = p->keys;
     const fv_mask *m = a->mask;
     if (m != NULL && (m->causal || m->left != 0 || m->right != 0)) {
-        t.low = p->keys;
-        t.high = 0;
-        for (size_t l = 0; l < t.lanes; l++) {
-            t.first[l] = t.end[l] = 0;
-            if (l >= t.rows)
+        t->low = p->keys;
+        t->high = 0;
+        for (size_t l = 0; l < t->lanes; l++) {
+            t->first[l] = t->end[l] = 0;
+            if (l >= t->rows)
                 continue;
-            fvi_mask_range(m, i + l, p->keys, &t.first[l], &t.end[l]);
-            t.every_low = fvi_most(t.every_low, t.first[l]);
-            t.every_high = fvi_least(t.every_high, t.end[l]);
-            if (t.first[l] < t.end[l]) {
-                t.low = fvi_least(t.low, t.first[l]);
-                t.high = fvi_most(t.high, t.end[l]);
+            fvi_mask_range(m, i + l, p->keys, &t->first[l], &t->end[l]);
+            t->every_low = fvi_most(t->every_low, t->first[l]);
+            t->every_high = fvi_least(t->every_high, t->end[l]);
+            if (t->first[l] < t->end[l]) {
+                t->low = fvi_least(t->low, t->first[l]);
+                t->high = fvi_most(t->high, t->end[l]);
             }
         }
-        t.low = t.low / 4 * 4; /* dropout draws four keys at once */
+        t->low = t->low / 4 * 4; /* dropout draws four keys at once */
     }
-    fvi_transpose(t.rows, t.lanes, a->qk, t.q, a->q_row, (fv_real)a->scale, t.qt);
-    return t;
+    fvi_across(t->rows, t->lanes, a->qk, t->q, a->q_row, t->qt);
+    for (size_t x = 0; x < a->qk * t->lanes; x++)
+        t->qt[x] *= (fv_real)a->scale;
 }
 
 /* Whether some pair of the keys from .. to - 1 may be hidden. */
@@ -128,14 +173,15 @@ static inline void fvi_spread_bias(const fvi_score_tile *t, size_t from, size_t 
 
 static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_t to)
 {
+    const size_t lanes = fvi_whole(t->lanes);
     int32_t first[TILE_QUERIES], end[TILE_QUERIES];
-    for (size_t l = 0; l < t->lanes; l++) {
+    for (size_t l = 0; l < lanes; l++) {
         first[l] = (int32_t)(fvi_most(fvi_least(t->first[l], to), from) - from);
         end[l] = (int32_t)(fvi_most(fvi_least(t->end[l], to), from) - from);
     }
     for (size_t j = 0; j < to - from; j++) {
-        fv_real *s = t->scores + j * t->lanes;
-        for (size_t l = 0; l < t->lanes; l++)
+        fv_real *s = t->scores + j * lanes;
+        for (size_t l = 0; l < lanes; l++)
             s[l] = (int32_t)j >= first[l] && (int32_t)j < end[l] ? s[l] : (fv_real)-INFINITY;
     }
 }
@@ -159,14 +205,15 @@ static inline bool fvi_hide_by_bytes(const fvi_score_tile *t, size_t from, size_
 /* Fills scores with S^T of the keys from .. to - 1, -inf where a pair is hidden; false when all are. */
 static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
 {
+    const size_t lanes = fvi_whole(t->lanes);
     const fvi_attention *a = t->a;
-    tile_product(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
+    fvi_in_place(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
                  t->scores, t->lanes, false);
     if (a->relative != NULL) {
         fvi_spread_bias(t, from, to);
         for (size_t j = from; j < to; j++) {
-            fv_real *s = t->scores + (j - from) * t->lanes, *bias = t->bias + (to - 1 - j);
-            for (size_t l = 0; l < t->lanes; l++)
+            fv_real *s = t->scores + (j - from) * lanes, *bias = t->bias + (to - 1 - j);
+            for (size_t l = 0; l < lanes; l++)
                 s[l] += bias[l];
         }
     }
@@ -178,10 +225,11 @@ static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
 /* Writes what dropout multiplies the weights of four keys by, 1 or 0: key j, j + 1 .. by lanes. */
 static inline void fvi_keep(const fvi_score_tile *t, size_t j, fv_real keep[4][TILE_QUERIES])
 {
+    const size_t lanes = fvi_whole(t->lanes);
     const uint64_t below = fvi_drop_below(t->a);
     const uint64_t block = (fvi_drop_index(t->a, t->head, t->piece->query + t->i) + j) / 4;
     const fv_rng rng = t->a->rng;
-    for (size_t l = 0; l < t->lanes; l++) {
+    for (size_t l = 0; l < lanes; l++) {
         uint32_t four[4];
         fvi_philox(rng, block + ((uint64_t)l << 30), four);
         for (int f = 0; f < 4; f++)
@@ -192,22 +240,24 @@ static inline void fvi_keep(const fvi_score_tile *t, size_t j, fv_real keep[4][T
 /* Whether all numbers of rows x width are finite. */
 static inline bool fvi_finite(size_t rows, size_t width, const fv_real *x, size_t row)
 {
-    fv_real sum = 0;
-    for (size_t i = 0; i < rows; i++) {
-        fv_real lane[FVI_LANES] = {0}; /* stays 0 unless x is NaN or infinite */
+    fvi_vec lanes = {0}; /* stay 0 unless x is NaN or infinite */
+    fv_real rest = 0, lane[FVI_WIDTH];
+    for (size_t i = 0; i < rows; i++, x += row) {
         size_t c = 0;
-        for (; c + FVI_LANES <= width; c += FVI_LANES)
-            for (size_t l = 0; l < FVI_LANES; l++)
-                lane[l] += x[i * row + c + l] - x[i * row + c + l];
+        for (; c + FVI_WIDTH <= width; c += FVI_WIDTH) {
+            const fvi_vec some = fvi_load(x + c);
+            lanes += some - some;
+        }
         for (; c < width; c++)
-            sum += x[i * row + c] - x[i * row + c];
-        for (size_t l = 0; l < FVI_LANES; l++)
-            sum += lane[l];
+            rest += x[c] - x[c];
     }
-    return sum == 0;
+    fvi_store(lane, lanes);
+    for (size_t l = 0; l < FVI_WIDTH; l++)
+        rest += lane[l];
+    return rest == 0;
 }
 
-/* A tile_product in which a weight of zero hides what it multiplies, be that NaN: same chain, same bits.
+/* A product in which a weight of zero hides what it multiplies, be that NaN: same chain, same bits.
  * The weights are the left operand or the right one. */
 static inline void fvi_hiding_product(bool left, size_t m, size_t n, size_t k, const fv_real *a,
                                       size_t a_row, size_t a_col, const fv_real *b, size_t b_row,
@@ -221,7 +271,7 @@ static inline void fvi_hiding_product(bool left, size_t m, size_t n, size_t k, c
                 const fv_real x = a[i * a_row + p * a_col], *y = b + p * b_row + j;
                 for (size_t l = 0; l < columns; l++) {
                     const bool hidden = (left ? x : y[l]) == 0;
-                    sum[l] = tile_chain(hidden ? 0 : x, hidden ? 0 : y[l], sum[l]);
+                    sum[l] = fvi_chain(hidden ? 0 : x, hidden ? 0 : y[l], sum[l]);
                 }
             }
             for (size_t l = 0; l < columns; l++)
