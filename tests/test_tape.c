@@ -344,12 +344,13 @@ Test(tape, dropout_of_attention_weights)
 Test(tape, nan_passes_every_activation)
 {
     fv_tape *t = fv_tape_new(NULL);
-    const fv_real data[] = {(fv_real)NAN};
+    const fv_real data[] = {(fv_real)NAN}, one[] = {1};
     fv_tape_begin(t, FV_EVAL, 1, 1);
-    fv_var *x = fv_input(t, FV_SHAPE(1, 1), data);
+    fv_var *x = fv_input(t, FV_SHAPE(1, 1), data), *w = fv_input(t, FV_SHAPE(1, 1), one);
     cr_expect(isnan((double)fv_re(fv_relu(t, x)->value.data[0])), "relu");
     cr_expect(isnan((double)fv_re(fv_gelu(t, x)->value.data[0])), "gelu");
     cr_expect(isnan((double)fv_re(fv_tanh(t, x)->value.data[0])), "tanh");
+    cr_expect(isnan((double)fv_re(fv_affine_relu(t, x, w, NULL)->value.data[0])), "affine_relu");
     fv_tape_free(t);
 }
 
