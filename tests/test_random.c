@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "autograd/autograd.h"
 #include "tensor/internal.h"
 #include "tensor/philox.h"
 
@@ -62,4 +63,34 @@ Test(random, shuffle_is_a_permutation_and_fair)
     }
     for (int i = 0; i < 5; i++)
         cr_expect(first[i] > 880 && first[i] < 1120, "%zu of 5000", first[i]);
+}
+
+/* The vectors of every instruction set give the words of the plain path: dropout drops the same numbers. */
+Test(random, blocks_are_the_words_one_by_one)
+{
+    enum { N = 1000 };
+    static fv_real ones[N];
+    for (int i = 0; i < N; i++)
+        ones[i] = 1;
+    for (int isa = 0; isa <= (int)fvi_isa_best(); isa++) {
+        fv_tape *t = fv_tape_new(&(fv_tape_opts){.isa = fvi_isa_name((fvi_isa)isa)});
+        fv_tape_begin(t, FV_TRAIN, 9, 1);
+        fv_var *x = fv_input(t, FV_SHAPE(N), ones);
+        const fv_rng rng = fv_tape_rng(t);
+        const fv_var *y = fv_dropout(t, x, 0.25);
+        for (size_t i = 0; i < N; i++)
+            cr_assert_eq(fv_re(y->value.data[i]) > 0, fv_rng_bits(rng, i) >= 0x40000000u,
+                         "%s, number %zu", fvi_isa_name((fvi_isa)isa), i);
+        fv_tape_free(t);
+    }
+}
+
+/* Counters go on across the carry into their upper half. */
+Test(random, blocks_carry)
+{
+    const fv_rng rng = fv_rng_make(9, 1, "block");
+    uint32_t block[FVI_PHILOX_BLOCK];
+    fvi_philox_block(rng, 0xfffffff8u, block);
+    for (uint64_t i = 0; i < FVI_PHILOX_BLOCK; i++)
+        cr_assert_eq(block[i], fv_rng_bits(rng, 4 * (uint64_t)0xfffffff8u + i));
 }

@@ -7,20 +7,32 @@ typedef struct {
     double p;
 } dropout_options;
 
-/* out[i] (+)= keep(i) ? x[i] / (1 - p) : 0 */
-static void drop(const dropout_options *o, size_t n, const fv_real *restrict x,
-                 fv_real *restrict out, bool add)
+/* A run of at most FVI_PHILOX_BLOCK numbers: out (+)= bits >= threshold ? scale * x : 0 */
+static inline void drop_run(size_t n, const uint32_t *restrict bits, uint32_t threshold,
+                            fv_real scale, const fv_real *restrict x, fv_real *restrict out,
+                            bool add)
+{
+    if (add)
+        for (size_t i = 0; i < n; i++)
+            out[i] += bits[i] >= threshold ? scale * x[i] : 0;
+    else
+        for (size_t i = 0; i < n; i++)
+            out[i] = bits[i] >= threshold ? scale * x[i] : 0;
+}
+
+static void drop(const dropout_options *o, size_t n, const fv_real *x, fv_real *out, bool add)
 {
     const uint32_t threshold = (uint32_t)(o->p * 0x1p32);
     const fv_real scale = (fv_real)(1 / (1 - o->p));
-    for (size_t at = 0; at < n; at += FVI_PHILOX_BLOCK) {
-        uint32_t bits[FVI_PHILOX_BLOCK];
-        size_t count = n - at < FVI_PHILOX_BLOCK ? n - at : FVI_PHILOX_BLOCK;
+    uint32_t bits[FVI_PHILOX_BLOCK];
+    size_t at = 0;
+    for (; at + FVI_PHILOX_BLOCK <= n; at += FVI_PHILOX_BLOCK) {
         fvi_philox_block(o->rng, at / 4, bits);
-        for (size_t i = 0; i < count; i++) {
-            fv_real kept = bits[i] >= threshold ? x[at + i] * scale : 0;
-            out[at + i] = add ? out[at + i] + kept : kept;
-        }
+        drop_run(FVI_PHILOX_BLOCK, bits, threshold, scale, x + at, out + at, add);
+    }
+    if (at < n) {
+        fvi_philox_block(o->rng, at / 4, bits);
+        drop_run(n - at, bits, threshold, scale, x + at, out + at, add);
     }
 }
 
