@@ -234,7 +234,7 @@ static double by_tangents(fv_sampler *s, fv_check_fn fn, void *context, uint64_t
 static double by_differences(fv_sampler *s, fv_check_fn fn, void *context, uint64_t u, uint64_t v,
                              double *scale)
 {
-    static const double at[] = {1, -1, 2, -2}, weight[] = {8, -8, -1, 1}, h = 1e-3;
+    static const double at[] = {1, -1, 2, -2}, weight[] = {8, -8, -1, 1}, h = 2e-4;
     double sum = 0, unused = 0;
     for (int i = 0; i < 4; i++)
         sum += weight[i] * fv_re(share(s, fn, context, u, v, at[i] * h, scale, &unused));
