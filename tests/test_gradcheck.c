@@ -145,33 +145,40 @@ static const fv_segments segments = {3, segment_at}, bags = {7, bag_at};
 
 enum { D = 6, HIDDEN = 5, CLASSES = 3 };
 
-/* A tagger of one pre-norm block, weights and all sampled: 19 inputs. */
+/* A tagger of one pre-norm block, weights and all sampled. */
 static fv_var *tagger(fv_sampler *s, void *context)
 {
+    enum { WEIGHTS = 19 };
+    static const size_t sizes[WEIGHTS][2] = {
+        {6, D},      {5, D},      {D, 3 * D},  {0, D}, {4, D},      {0, D}, {0, D},
+        {2, 3},      {3 * D, D},  {0, 3 * D},  {D, D}, {0, D},      {0, D}, {0, D},
+        {HIDDEN, D}, {0, HIDDEN}, {D, HIDDEN}, {0, D}, {CLASSES, D}};
     fv_tape *t = fv_sampler_tape(s);
     const bool gelu = *(const bool *)context;
-#define WEIGHT(...) fv_sample(s, FV_SHAPE(__VA_ARGS__), -1, 1)
-    fv_var *x = fv_gather(t, WEIGHT(6, D), ids, 7);
-    x = fv_add(t, x, fv_gather_bags(t, WEIGHT(5, D), bag_ids, &bags));
-    x = fv_affine(t, fv_neighbours(t, x, &segments, 1), WEIGHT(D, 3 * D), WEIGHT(D));
-    x = fv_dropout(t, fv_add_positions(t, x, WEIGHT(4, D), &segments), 0.2);
-    fv_var *y = fv_layer_norm(t, x, WEIGHT(D), WEIGHT(D));
-    const fv_mask mask = {.queries = &segments};
-    const fv_attention_opts opts = {.heads = 2, .dropout = 0.2, .relative = WEIGHT(2, 3)};
-    y = fv_self_attention(t, fv_affine(t, y, WEIGHT(3 * D, D), WEIGHT(3 * D)), &mask, &opts);
-    x = fv_add(t, x, fv_affine(t, y, WEIGHT(D, D), WEIGHT(D)));
-    y = fv_layer_norm(t, x, WEIGHT(D), WEIGHT(D));
-    /* a bias that keeps every unit far from the kink, on either side */
+    fv_var *w[WEIGHTS];
+    for (int i = 0; i < WEIGHTS; i++) {
+        const fv_shape shape =
+            sizes[i][0] ? FV_SHAPE(sizes[i][0], sizes[i][1]) : FV_SHAPE(sizes[i][1]);
+        const bool far =
+            i == 15 && !gelu; /* a bias that keeps units far from relu's kink, on either side */
+        w[i] = fv_sample(s, shape, far ? 9 : -1, far ? 10 : 1);
+    }
     static const fv_real sides[HIDDEN] = {1, -1, 1, -1, 1};
-    fv_var *w = WEIGHT(HIDDEN, D),
-           *b = fv_sample(s, FV_SHAPE(HIDDEN), gelu ? -1 : 9, gelu ? 1 : 10);
-    b = fv_mul(t, b, fv_constant(t, FV_SHAPE(HIDDEN), sides));
-    y = gelu ? fv_gelu(t, fv_affine(t, y, w, b)) : fv_affine_relu(t, y, w, b);
-    x = fv_add(t, x, fv_affine(t, y, WEIGHT(D, HIDDEN), WEIGHT(D)));
+    w[15] = fv_mul(t, w[15], fv_constant(t, FV_SHAPE(HIDDEN), sides));
+    fv_var *x = fv_gather(t, w[0], ids, 7);
+    x = fv_add(t, x, fv_gather_bags(t, w[1], bag_ids, &bags));
+    x = fv_affine(t, fv_neighbours(t, x, &segments, 1), w[2], w[3]);
+    x = fv_dropout(t, fv_add_positions(t, x, w[4], &segments), 0.2);
+    fv_var *y = fv_layer_norm(t, x, w[5], w[6]);
+    const fv_mask mask = {.queries = &segments};
+    const fv_attention_opts opts = {.heads = 2, .dropout = 0.2, .relative = w[7]};
+    y = fv_self_attention(t, fv_affine(t, y, w[8], w[9]), &mask, &opts);
+    x = fv_add(t, x, fv_affine(t, y, w[10], w[11]));
+    y = fv_layer_norm(t, x, w[12], w[13]);
+    y = gelu ? fv_gelu(t, fv_affine(t, y, w[14], w[15])) : fv_affine_relu(t, y, w[14], w[15]);
+    x = fv_add(t, x, fv_affine(t, y, w[16], w[17]));
     const fv_cross_entropy_opts smooth = {.smoothing = 0.1};
-    return fv_cross_entropy_sum(t, fv_affine(t, x, WEIGHT(CLASSES, D), NULL), labels, &smooth,
-                                NULL);
-#undef WEIGHT
+    return fv_cross_entropy_sum(t, fv_affine(t, x, w[18], NULL), labels, &smooth, NULL);
 }
 
 Test(gradcheck, whole_tagger)
