@@ -17,7 +17,7 @@ static json_t *options_json(const fv_task *task, const fv_fit_opts *o, const fv_
     return json_pack(
         "{s:I, s:I, s:i, s:I, s:I, s:b, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:i, "
         "s:f, s:f, s:f}",
-        "samples", (json_int_t)task->samples, "data_checksum", (json_int_t)lengths, "epochs",
+        "samples", (json_int_t)task->samples, "samples_checksum", (json_int_t)lengths, "epochs",
         o->epochs, "batch_rows", (json_int_t)o->batch.batch_rows, "batch_samples",
         (json_int_t)o->batch.batch_samples, "keep_order", (int)o->batch.keep_order, "seed",
         (json_int_t)o->seed, "shards", o->shards, "optimizer", (int)p->kind, "lr", p->lr, "beta1",

@@ -319,7 +319,9 @@ bool fv_metrics_append(const char *path, const char *json, fv_error *error);
 bool fv_metrics_cut(const char *path, uint64_t epoch, fv_error *error);
 
 /* Draws attention weights [heads, count, count] over words as an SVG, one panel a head, words on both
- * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. */
+ * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. At most
+ * FV_SVG_WORDS words; more is FV_USAGE. */
+enum { FV_SVG_WORDS = 1000 };
 bool fv_svg_attention(const char *path, const char *title, size_t count, const char *const *words,
                       const char *const *tags, size_t heads, const float *weights, fv_error *error);
 

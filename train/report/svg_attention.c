@@ -9,7 +9,6 @@
 #include "train/report/svg.h"
 
 enum {
-    MAX_WORDS = 1000,
     MAX_HEADS = 64,
     MARGIN = 24,
     GAP = 36,           /* between panels */
@@ -205,12 +204,12 @@ bool fv_svg_attention(const char *path, const char *title, size_t count, const c
 {
     if (path == NULL || words == NULL || weights == NULL)
         return fv_fail(error, FV_USAGE, "attention picture: no path, words or weights");
-    if (count == 0 || count > MAX_WORDS || heads == 0 || heads > MAX_HEADS)
+    if (count == 0 || count > FV_SVG_WORDS || heads == 0 || heads > MAX_HEADS)
         return fv_fail(
             error, FV_USAGE,
             "attention picture: %zu words and %zu heads; expected 1 to %d words and 1 to "
             "%d heads",
-            count, heads, MAX_WORDS, MAX_HEADS);
+            count, heads, FV_SVG_WORDS, MAX_HEADS);
     const layout l = plan(count, words, tags, heads);
     const double largest = largest_weight(heads * count * count, weights);
     fvi_svg svg = {0};
