@@ -20,13 +20,10 @@ static const char usage[] =
     "       pos_tagging tag --model MODEL.npz [--attention FILE.svg] <FILE >TAGGED.conllu\n"
     "       pos_tagging show --model MODEL.npz --data FILE [--count N]\n"
     "\n"
-    "train learns UPOS (and, to learn it better, XPOS and DEPREL where a file has them); eval "
-    "compares with\n"
-    "a tagged file; tag reads CoNLL-U or lines of words split by blanks on standard input and "
-    "writes\n"
-    "CoNLL-U; show prints sentences with their gold tags beside the tagger's. FILE may be - for "
-    "standard\n"
-    "input.\n"
+    "train learns UPOS and, to learn it better, XPOS and DEPREL where a file has them;\n"
+    "eval compares with a tagged file; tag reads CoNLL-U, or lines of words split by\n"
+    "blanks, and writes CoNLL-U; show prints sentences with their gold tags beside the\n"
+    "tagger's. FILE may be - for standard input.\n"
     "\n"
     "train options                                            default\n"
     "  --epochs N          passes over the training data      8\n"
@@ -43,7 +40,7 @@ static const char usage[] =
     "  --hash-rows N       rows for pieces of words           16384\n"
     "  --min-count N       rarer forms count as unknown       2\n"
     "  --dropout X  --input-dropout X  --word-dropout X       0.2 0.3 0.15\n"
-    "  --smoothing X       of labels                          0.1\n"
+    "  --attention-dropout X  --smoothing X                   0.1 0.1\n"
     "  --no-auxiliary      learn UPOS alone\n"
     "  --quiet             no progress bar\n"
     "other options\n"
@@ -317,6 +314,9 @@ static bool draw_attention(const arguments *a, const tagger_data *data, const in
     const size_t sentence = (size_t)a->sentence - 1,
                  layer = (size_t)(a->layer ? a->layer : m->o.layers) - 1;
     const size_t first = file->offsets[sentence], n = file->offsets[sentence + 1] - first;
+    if (n > FV_SVG_WORDS) /* before weights of that size are made */
+        return fv_fail(error, FV_USAGE, "--sentence %ld: has %zu words, a picture at most %d",
+                       a->sentence, n, FV_SVG_WORDS);
     const fv_segments *segments;
     fv_var *outputs[TAGGER_HEADS];
     fv_tape *t = fv_tape_new(NULL);
