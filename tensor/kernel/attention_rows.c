@@ -1,19 +1,8 @@
 /* Attention row by row: a query row walks the keys it sees, sixty-four at a time, so that any mask
  * costs its visible pairs and nothing is stored for a pair. Sums run in ascending key order. */
-#include "tensor/kernel/attention.h"
+#include "tensor/kernel/attention_scores.h"
 
 enum { BLOCK = 64 };
-
-#if defined(FV_COMPLEX)
-#define exp_of cexp
-#define log_of clog
-#elif defined(FV_F64)
-#define exp_of exp
-#define log_of log
-#else
-#define exp_of expf
-#define log_of logf
-#endif
 
 /* The keys that one query row sees, from low up to high: positions, or edges when there are any. */
 typedef struct {
@@ -67,18 +56,34 @@ static size_t walk_on(const fvi_attention *a, const fvi_piece *p, size_t i, walk
     return count;
 }
 
-static fv_real dot(size_t n, const fv_real *x, const fv_real *y)
+/* Sixteen lanes and a fold in halves, then one chain over what is left: the same on every processor. */
+static inline fv_real dot(size_t n, const fv_real *x, const fv_real *y)
 {
     fv_real sum = 0;
-    for (size_t c = 0; c < n; c++)
-        sum += x[c] * y[c];
+    size_t c = 0;
+    if (n >= FVI_LANES) {
+        fvi_vec part[FVI_LANES / FVI_WIDTH] = {0};
+        fv_real lane[FVI_LANES];
+        for (; c + FVI_LANES <= n; c += FVI_LANES)
+            for (size_t v = 0; v < FVI_LANES / FVI_WIDTH; v++)
+                part[v] += fvi_load(x + c + v * FVI_WIDTH) * fvi_load(y + c + v * FVI_WIDTH);
+        for (size_t v = 0; v < FVI_LANES / FVI_WIDTH; v++)
+            fvi_store(lane + v * FVI_WIDTH, part[v]);
+        for (size_t half = FVI_LANES / 2; half > 0; half /= 2)
+            for (size_t l = 0; l < half; l++)
+                lane[l] += lane[l + half];
+        sum = lane[0];
+    }
+    for (; c < n; c++)
+        sum = fvi_chain(x[c], y[c], sum);
     return sum;
 }
 
-static void add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real *y)
+static inline void add_scaled(size_t n, fv_real alpha, const fv_real *restrict x,
+                              fv_real *restrict y)
 {
     for (size_t c = 0; c < n; c++)
-        y[c] += alpha * x[c];
+        y[c] = fvi_chain(alpha, x[c], y[c]);
 }
 
 /* One query row of one head. */
@@ -112,10 +117,19 @@ static const fv_real *value_of(const fvi_attention *a, const fvi_piece *p, const
     return a->v + (p->key + j) * a->v_row + r->kv * a->vd;
 }
 
-static fv_real score(const fvi_attention *a, const fvi_piece *p, const row *r, size_t j)
+/* The scores of count keys; up to the next whole vectors they are -inf, as of hidden keys. */
+static size_t score(const fvi_attention *a, const fvi_piece *p, const row *r, const size_t *at,
+                    size_t count, fv_real s[BLOCK])
 {
-    fv_real s = dot(a->qk, r->q, key_of(a, p, r, j)) * (fv_real)a->scale;
-    return r->relative != NULL ? s + r->relative[fvi_relative_at(a, r->i, j)] : s;
+    const size_t lanes = fvi_lanes(count);
+    for (size_t b = 0; b < count; b++) {
+        s[b] = dot(a->qk, r->q, key_of(a, p, r, at[b])) * (fv_real)a->scale;
+        if (r->relative != NULL)
+            s[b] += r->relative[fvi_relative_at(a, r->i, at[b])];
+    }
+    for (size_t b = count; b < lanes; b++)
+        s[b] = (fv_real)-INFINITY;
+    return lanes;
 }
 
 /* What dropout multiplies the weight at position j by. */
@@ -126,122 +140,191 @@ static fv_real dropped(const fvi_attention *a, const row *r, size_t j)
     return fv_rng_bits(a->rng, r->bits + j) >= r->below ? r->kept : 0;
 }
 
-static void forward_row(const fvi_attention *a, const fvi_piece *p, size_t i, size_t head)
+static void forward_row(const fvi_attention *a, const fvi_piece *p, size_t i, size_t head, walk w)
 {
     const row r = row_at(a, p, i, head);
     fv_real *y = a->y + (p->query + i) * a->heads * a->vd + head * a->vd;
     fv_real *lse = a->lse + (p->query + i) * a->heads + head;
     fvi_part highest = -INFINITY;
     fv_real sum = 0, s[BLOCK];
-    size_t at[BLOCK], seen = 0, count;
+    size_t at[BLOCK], count;
     for (size_t c = 0; c < a->vd; c++)
         y[c] = 0;
-    walk w = walk_start(a, p, i, 0, p->keys);
     while ((count = walk_on(a, p, i, &w, at)) > 0) {
-        fvi_part before = highest;
-        for (size_t b = 0; b < count; b++) {
-            s[b] = score(a, p, &r, at[b]);
-            if (fv_re(s[b]) > highest)
-                highest = fv_re(s[b]);
-        }
-        if (seen > 0 && highest > before) {
-            fv_real shrink = exp_of((fv_real)(before - highest));
+        const fvi_part before = highest;
+        const size_t lanes = fvi_whole(score(a, p, &r, at, count, s));
+        for (size_t b = 0; b < count; b++)
+            highest = fv_re(s[b]) > highest ? fv_re(s[b]) : highest;
+        const fvi_part base = highest == (fvi_part)-INFINITY ? 0 : highest;
+        if (fv_re(sum) != 0 && highest > before) {
+            const fv_real shrink = fvi_weight((fv_real)(before - highest));
             sum *= shrink;
             for (size_t c = 0; c < a->vd; c++)
                 y[c] *= shrink;
         }
+        for (size_t b = 0; b < lanes; b++)
+            s[b] = fvi_weight(s[b] - base);
         for (size_t b = 0; b < count; b++) {
-            fv_real weight = exp_of(s[b] - highest), keep = dropped(a, &r, at[b]);
-            sum += weight;
+            const fv_real keep = dropped(a, &r, at[b]);
+            sum += s[b];
             if (fv_re(keep) > 0)
-                add_scaled(a->vd, weight * keep, value_of(a, p, &r, at[b]), y);
+                add_scaled(a->vd, s[b] * keep, value_of(a, p, &r, at[b]), y);
         }
-        seen += count;
     }
-    if (seen == 0) {
-        *lse = (fv_real)-INFINITY;
-        return;
-    }
-    fv_real inverse = 1 / sum;
+    const bool saw = fv_re(sum) != 0;
+    const fv_real inverse = saw ? 1 / sum : 0;
     for (size_t c = 0; c < a->vd; c++)
-        y[c] *= inverse;
-    *lse = highest + log_of(sum);
+        y[c] = saw ? y[c] * inverse : 0;
+    *lse = saw ? highest + fvi_log(sum) : (fv_real)-INFINITY;
 }
 
-/* The gradients that row i of a head gives to the keys from low up to high, and gets from them. The
- * weight is P = exp(S - lse), Z its dropout factor: dV += P Z dy, dS = P (Z dy.V - dy.y), dQ += scale dS K. */
-static void backward_row(const fvi_attention *a, const fvi_attention_grad *g, const fvi_piece *p,
-                         size_t i, size_t head, size_t low, size_t high, fv_real *drelative)
+/* What a call of backward_row adds to. */
+typedef struct {
+    fv_real *dq, *dk, *dv, *drelative; /* or NULL */
+    size_t low, high;                  /* keys */
+} share;
+
+/* The gradients between row i of a head and the keys it sees. The weight is P = exp(S - lse), Z its
+ * dropout factor: dV += P Z dy, dS = P (Z dy.V - dy.y), dQ += scale dS K, dK += scale dS Q. */
+static void backward_row(const fvi_attention *a, const fv_real *dy, const share *to,
+                         const fvi_piece *p, size_t i, size_t head, walk w)
 {
     const row r = row_at(a, p, i, head);
     const size_t place = (p->query + i) * a->heads * a->vd + head * a->vd;
-    const fv_real *dy = g->dy + place;
     const fv_real lse = a->lse[(p->query + i) * a->heads + head];
-    fv_real *dq = g->dq ? g->dq + (p->query + i) * a->q_row + head * a->qk : NULL;
+    const fv_real base = fv_re(lse) == (fvi_part)-INFINITY ? 0 : lse;
+    fv_real *dq = to->dq ? to->dq + (p->query + i) * a->q_row + head * a->qk : NULL;
+    fv_real s[BLOCK];
     size_t at[BLOCK], count;
-    walk w = walk_start(a, p, i, low, high);
     if (w.next >= w.end)
         return;
+    dy += place;
     const fv_real level = dot(a->vd, dy, a->y + place);
-    while ((count = walk_on(a, p, i, &w, at)) > 0)
+    while ((count = walk_on(a, p, i, &w, at)) > 0) {
+        const size_t lanes = fvi_whole(score(a, p, &r, at, count, s));
+        for (size_t b = 0; b < lanes; b++)
+            s[b] = fvi_weight(s[b] - base);
         for (size_t b = 0; b < count; b++) {
             const size_t j = at[b], k_at = (p->key + j) * a->k_row + r.kv * a->qk;
-            const fv_real weight = exp_of(score(a, p, &r, j) - lse), keep = dropped(a, &r, j);
+            const fv_real keep = dropped(a, &r, j);
             fv_real slope = -level;
             if (fv_re(keep) > 0) {
-                slope += keep * dot(a->vd, dy, value_of(a, p, &r, j));
-                if (g->dv != NULL)
-                    add_scaled(a->vd, weight * keep, dy,
-                               g->dv + (p->key + j) * a->v_row + r.kv * a->vd);
+                slope = fvi_chain(keep, dot(a->vd, dy, value_of(a, p, &r, j)), slope);
+                if (to->dv != NULL)
+                    add_scaled(a->vd, s[b] * keep, dy,
+                               to->dv + (p->key + j) * a->v_row + r.kv * a->vd);
             }
-            slope *= weight;
-            if (drelative != NULL)
-                drelative[fvi_relative_at(a, i, j)] += slope;
+            slope *= s[b];
+            if (to->drelative != NULL)
+                to->drelative[fvi_relative_at(a, i, j)] += slope;
             slope *= (fv_real)a->scale;
             if (dq != NULL)
                 add_scaled(a->qk, slope, a->k + k_at, dq);
-            if (g->dk != NULL)
-                add_scaled(a->qk, slope, r.q, g->dk + k_at);
+            if (to->dk != NULL)
+                add_scaled(a->qk, slope, r.q, to->dk + k_at);
         }
+    }
+}
+
+static size_t columns(const fvi_attention *a)
+{
+    return a->relative != NULL ? 2 * (size_t)a->clip + 1 : 0;
 }
 
 size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad)
 {
     (void)threads;
-    return grad && a->relative != NULL ? 2 * (size_t)a->clip + 1 : 1;
+    return 1 + (grad ? a->heads * columns(a) : 0);
+}
+
+/* Runs the tasks drawn: a task is BLOCK rows, all heads. */
+static void forward_share(const fvi_attention *a, size_t *ticket)
+{
+    size_t task = 0, mine = fvi_draw(ticket), byte = 0;
+    for (size_t s = 0; s < fvi_pieces(a); s++) {
+        const fvi_piece p = fvi_piece_at(a, s, byte);
+        for (size_t from = 0; from < p.queries; from += BLOCK, task++) {
+            if (task != mine)
+                continue;
+            for (size_t i = from; i < p.queries && i < from + BLOCK; i++) {
+                const walk w = walk_start(a, &p, i, 0, p.keys);
+                for (size_t head = 0; head < a->heads; head++)
+                    forward_row(a, &p, i, head, w);
+            }
+            mine = fvi_draw(ticket);
+        }
+        byte += fvi_piece_bytes(&p);
+    }
 }
 
 void fvi_attention_rows_forward(const fvi_attention *a, int threads, fv_real *scratch)
 {
-    (void)threads;
+    size_t ticket = 0;
     (void)scratch;
+    if (threads <= 1) {
+        forward_share(a, &ticket);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    forward_share(a, &ticket);
+}
+
+/* The work of the heads first .. end - 1 on rows and keys that fall into one of so many parts. */
+typedef struct {
+    size_t first, end;                 /* heads */
+    size_t part, row_parts, key_parts; /* which part, of rows and of keys: one of them is 1 */
+} cut;
+
+static void backward_cut(const fvi_attention *a, const fv_real *dy, share to, cut c, fv_real *bias,
+                         fv_real *drelative)
+{
     size_t byte = 0;
     for (size_t s = 0; s < fvi_pieces(a); s++) {
         const fvi_piece p = fvi_piece_at(a, s, byte);
-        for (size_t i = 0; i < p.queries; i++)
-            for (size_t head = 0; head < a->heads; head++)
-                forward_row(a, &p, i, head);
+        const size_t from = c.row_parts > 1 ? p.queries * c.part / c.row_parts : 0;
+        const size_t end = c.row_parts > 1 ? p.queries * (c.part + 1) / c.row_parts : p.queries;
+        to.low = c.key_parts > 1 ? p.keys * c.part / c.key_parts : 0;
+        to.high = c.key_parts > 1 ? p.keys * (c.part + 1) / c.key_parts : p.keys;
+        for (size_t x = c.first * columns(a); bias != NULL && x < c.end * columns(a); x++)
+            bias[x] = 0;
+        for (size_t i = from; i < end; i++) {
+            const walk w = walk_start(a, &p, i, to.low, to.high);
+            for (size_t head = c.first; head < c.end; head++) {
+                to.drelative = bias != NULL ? bias + head * columns(a) : NULL;
+                backward_row(a, dy, &to, &p, i, head, w);
+            }
+        }
+        for (size_t x = c.first * columns(a); bias != NULL && x < c.end * columns(a); x++)
+            drelative[x] += bias[x];
         byte += fvi_piece_bytes(&p);
     }
 }
 
+/* Threads take heads when there are enough; otherwise rows for dq, and then keys for dk and dv. */
 void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                  fv_real *scratch)
 {
-    (void)threads;
-    const bool relative = a->relative != NULL && g->drelative != NULL;
-    const size_t columns = 2 * (size_t)a->clip + 1;
-    size_t byte = 0;
-    for (size_t s = 0; s < fvi_pieces(a); s++) {
-        const fvi_piece p = fvi_piece_at(a, s, byte);
-        for (size_t head = 0; head < a->heads; head++) {
-            for (size_t c = 0; relative && c < columns; c++)
-                scratch[c] = 0;
-            for (size_t i = 0; i < p.queries; i++)
-                backward_row(a, g, &p, i, head, 0, p.keys, relative ? scratch : NULL);
-            for (size_t c = 0; relative && c < columns; c++)
-                g->drelative[head * columns + c] += scratch[c];
-        }
-        byte += fvi_piece_bytes(&p);
+    const share all = {.dq = g->dq, .dk = g->dk, .dv = g->dv}, rows = {.dq = g->dq},
+                keys = {.dk = g->dk, .dv = g->dv};
+    const size_t parts = threads > 1 ? (size_t)threads : 1, group = a->heads / a->kv_heads;
+    fv_real *bias = a->relative != NULL && g->drelative != NULL ? scratch : NULL;
+    if (parts == 1) {
+        backward_cut(a, g->dy, all, (cut){0, a->heads, 0, 1, 1}, bias, g->drelative);
+        return;
     }
+    if (a->kv_heads >= parts || bias != NULL) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+        for (size_t t = 0; t < parts; t++)
+            backward_cut(a, g->dy, all,
+                         (cut){a->kv_heads * t / parts * group,
+                               a->kv_heads * (t + 1) / parts * group, 0, 1, 1},
+                         bias, g->drelative);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (size_t t = 0; t < parts; t++)
+        backward_cut(a, g->dy, rows, (cut){0, a->heads, t, parts, 1}, NULL, NULL);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (size_t t = 0; t < parts; t++)
+        backward_cut(a, g->dy, keys, (cut){0, a->heads, t, 1, parts}, NULL, NULL);
 }
