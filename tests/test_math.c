@@ -1,0 +1,139 @@
+/* exp, log, tanh, erf, sigmoid, sqrt: against the C library in double over all kinds of numbers. */
+#include <criterion/criterion.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "tensor/math.h"
+
+static double sigmoid(double x)
+{
+    return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+}
+
+typedef struct {
+    const char *name;
+    fv_real (*ours)(fv_real x);
+    double (*theirs)(double x);
+    double ulp; /* what is promised for float */
+} function;
+
+static const function functions[] = {
+    {"exp", fvi_exp, exp, 1.1},           {"log", fvi_log, log, 0.9},
+    {"tanh", fvi_tanh, tanh, 1.4},        {"erf", fvi_erf, erf, 1.5},
+    {"sigmoid", fvi_sigmoid, sigmoid, 2}, {"sqrt", fvi_sqrt, sqrt, 0.5001},
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+#if !defined(FV_F64) && !defined(FV_COMPLEX)
+
+/* The error of y in units of the last place of the true value. */
+static double error_of(float y, double truth)
+{
+    if (isnan(truth) || isnan(y))
+        return isnan(truth) && isnan(y) ? 0 : INFINITY;
+    if (isinf((float)truth) || isinf(y))
+        return (float)truth == y ? 0 : INFINITY;
+    const double last = fabs(truth) < FLT_MIN ? 0x1p-149 : ldexp(1, ilogb(truth) - 23);
+    return fabs((double)y - truth) / last;
+}
+
+/* Every 4,099th float, both signs, denormals, infinities and NaNs; every 67th with FOVEA_LONG=1. */
+Test(math, float_errors)
+{
+    const uint64_t step = getenv("FOVEA_LONG") != NULL ? 67 : 4099;
+    for (int f = 0; f < FUNCTIONS; f++) {
+        double worst = 0;
+        float where = 0;
+        for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step) {
+            const float x = fvi_from_bits((uint32_t)bits);
+            const double error = error_of(functions[f].ours(x), functions[f].theirs(x));
+            if (!(error <= worst)) {
+                worst = error;
+                where = x;
+            }
+        }
+        cr_expect(worst <= functions[f].ulp, "%s(%a): %g ulp", functions[f].name, where, worst);
+    }
+}
+
+/* Around every place where a formula changes. */
+Test(math, float_joints)
+{
+    const float joints[] = {0,  FLT_MIN, 0x1.6a09e6p-1f, 0x1.6a09e6p0f, 0.6f,
+                            1,  4,       0x1.62e42ep-2f, 0x1.62e42ep6f, 88.72284f,
+                            89, -104,    -103.97f,       -87.33655f,    0x1p-149f,
+                            -1, -0.6f};
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (size_t j = 0; j < sizeof joints / sizeof *joints; j++)
+            for (int away = -2000; away <= 2000; away++) {
+                const float x = fvi_from_bits(fvi_bits(joints[j]) + (uint32_t)away);
+                const double error = error_of(functions[f].ours(x), functions[f].theirs(x));
+                cr_assert(error <= functions[f].ulp, "%s(%a): %g ulp", functions[f].name, x, error);
+            }
+}
+#endif
+
+static bool equal(fv_real x, double y)
+{
+    return isnan(y) ? isnan(fv_re(x)) : (double)fv_re(x) == y && signbit(fv_re(x)) == signbit(y);
+}
+
+Test(math, exact_values)
+{
+    const double inf = INFINITY;
+    for (int f = 0; f < FUNCTIONS; f++)
+        cr_expect(equal(functions[f].ours((fv_real)NAN), NAN), "%s(NaN)", functions[f].name);
+    cr_expect(equal(fvi_exp(0), 1) && equal(fvi_exp(-(fv_real)inf), 0) &&
+              equal(fvi_exp((fv_real)inf), inf));
+    cr_expect(equal(fvi_log(1), 0) && equal(fvi_log(0), -inf) && equal(fvi_log(-1), NAN) &&
+              equal(fvi_log((fv_real)inf), inf));
+    cr_expect(equal(fvi_tanh(0), 0) && equal(fvi_tanh((fv_real)inf), 1) &&
+              equal(fvi_tanh(-(fv_real)inf), -1));
+    cr_expect(equal(fvi_erf(0), 0) && equal(fvi_erf((fv_real)inf), 1) &&
+              equal(fvi_erf(-(fv_real)inf), -1));
+    cr_expect(equal(fvi_sigmoid(0), 0.5) && equal(fvi_sigmoid((fv_real)inf), 1) &&
+              equal(fvi_sigmoid(-(fv_real)inf), 0));
+    cr_expect(equal(fvi_sqrt(0), 0) && equal(fvi_sqrt(9), 3) && equal(fvi_sqrt(-1), NAN));
+}
+
+#if !defined(FV_COMPLEX)
+Test(math, odd_functions_keep_the_sign_of_zero)
+{
+    cr_expect(equal(fvi_tanh((fv_real)-0.0), -0.0) && equal(fvi_erf((fv_real)-0.0), -0.0));
+}
+#endif
+
+#if defined(FV_F64) || defined(FV_COMPLEX)
+Test(math, double_values)
+{
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (double x = 0.001; x < 30; x += 0.37) {
+            const double y = fv_re(functions[f].ours(x)), truth = functions[f].theirs(x);
+            cr_expect(fabs(y - truth) <= 4 * DBL_EPSILON * fabs(truth), "%s(%g)", functions[f].name,
+                      x);
+        }
+}
+#endif
+
+#if defined(FV_COMPLEX)
+/* The tangent is the derivative: against central differences of the C library. */
+Test(math, complex_tangents)
+{
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (double x = 0.11; x < 4; x += 0.37) {
+            const double h = 1e-5, tiny = 1e-30;
+            const double slope =
+                (functions[f].theirs(x + h) - functions[f].theirs(x - h)) / (2 * h);
+            const double ours = cimag(functions[f].ours(CMPLX(x, tiny))) / tiny;
+            cr_expect(fabs(ours - slope) <= 1e-8 * (1 + fabs(slope)), "%s(%g): %g, %g",
+                      functions[f].name, x, ours, slope);
+        }
+}
+
+/* A number without a tangent gets none, not even where the slope is infinite. */
+Test(math, complex_without_tangent)
+{
+    cr_expect(cimag(fvi_sqrt(0)) == 0 && cimag(fvi_log(0)) == 0);
+}
+#endif
