@@ -1,160 +1,28 @@
-/* The example programs as a user meets them: what they print where, exit codes, stop and resume.
- *
- * Commands run in a shell, in a folder of their own, with $POS and $SENT for the programs that stand beside
- * the test runner; TRAIN and LEARN train tiny models. */
+/* The example programs as a user meets them: what they print where, what they refuse, exit codes. */
 #include <criterion/criterion.h>
 #include <jansson.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fovea.h"
+#include "tests/programs.h"
 
 #if !defined(FV_F64) && !defined(FV_COMPLEX) /* the programs are of the float build */
 
-#define TRAIN                                                                                      \
-    "$POS train --train train.conllu --width 8 --layers 1 --tables 8 --hash-rows 64 --threads 1 "  \
-    "--quiet --min-count 1 --batch-words 8 "
-#define LEARN                                                                                      \
-    "$SENT train --train train.tsv --width 8 --hash-rows 64 --threads 1 --quiet --min-count 1 "    \
-    "--batch 2 "
-
-/* Word/TAG, one sentence a line. */
-static const char tagged[] = "The/DET dog/NOUN saw/VERB the/DET light/NOUN ./PUNCT\n"
-                             "I/PRON saw/VERB her/PRON ./PUNCT\n"
-                             "She/PRON cuts/VERB wood/NOUN with/ADP a/DET saw/NOUN ./PUNCT\n"
-                             "Light/ADJ dogs/NOUN bark/VERB !/PUNCT\n"
-                             "We/PRON will/AUX see/VERB ./PUNCT\n";
-static const char reviews[] = "good\ta fine film\nbad\ta dull film\ngood\tfine and warm\n"
-                              "bad\tdull and cold\ngood\twarm\nbad\tcold film\n";
-
-static char folder[] = "/tmp/fovea-programs-XXXXXX";
-
-/* ---- running ------------------------------------------------------------------------------------------ */
-
-/* Runs a shell command in the folder; gives its exit code. */
-static int run(const char *format, ...)
-{
-    char command[4000];
-    int length = snprintf(command, sizeof command, "cd %s && { ", folder);
-    va_list args;
-    va_start(args, format);
-    length += vsnprintf(command + length, sizeof command - (size_t)length, format, args);
-    va_end(args);
-    cr_assert_lt((size_t)length + 4, sizeof command);
-    strcpy(command + length, "\n}");
-    const int status = system(command);
-    cr_assert(WIFEXITED(status), "%s: ended by a signal", command);
-    return WEXITSTATUS(status);
-}
-
-static void put(const char *name, const char *bytes, size_t length)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    cr_assert_not_null(file);
-    cr_assert_eq(fwrite(bytes, 1, length, file), length);
-    fclose(file);
-}
-
-static char content[1 << 20];
-
-/* The bytes of a file, "" when there is none. */
-static const char *get(const char *name, size_t *length)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "rb");
-    size_t n = file ? fread(content, 1, sizeof content - 1, file) : 0;
-    content[n] = 0;
-    if (length != NULL)
-        *length = n;
-    if (file != NULL)
-        fclose(file);
-    return content;
-}
-
-static void find_programs(void)
-{
-    char path[4000];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 20);
-    cr_assert_gt(length, 0);
-    path[length] = 0;
-    char *name = strrchr(path, '/') + 1;
-    strcpy(name, "pos_tagging");
-    if (access(path, X_OK) != 0)
-        cr_skip_test("%s: not built", path);
-    setenv("POS", path, 1);
-    strcpy(name, "sentiment");
-    setenv("SENT", path, 1);
-}
-
-static void make_folder(void)
-{
-    find_programs();
-    cr_assert_not_null(mkdtemp(folder));
-    char conllu[2000] = "", words[sizeof tagged];
-    int length = 0, number = 0;
-    memcpy(words, tagged, sizeof tagged);
-    for (char *word = words, *end; *word; word = end + 1) {
-        end = word + strcspn(word, " \n");
-        const char last = *end;
-        *end = 0;
-        char *tag = strrchr(word, '/');
-        *tag++ = 0;
-        length += sprintf(conllu + length, "%d\t%s\t_\t%s\t_\t_\t_\t_\t_\t_\n%s", ++number, word,
-                          tag, last == '\n' ? "\n" : "");
-        number = last == '\n' ? 0 : number;
-    }
-    put("train.conllu", conllu, (size_t)length);
-    put("train.tsv", reviews, strlen(reviews));
-}
-
-static void drop_folder(void)
-{
-    char command[200];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_expect_eq(system(command), 0);
-}
-
 static void train_tagger(void)
 {
-    cr_assert_eq(run(TRAIN "--out t.npz --epochs 2 >out"), 0);
+    cr_assert_eq(programs_run(TRAIN "--out t.npz --epochs 2 >out"), 0);
 }
 
 static void train_classifier(void)
 {
-    cr_assert_eq(run(LEARN "--out s.npz --epochs 2 >out"), 0);
+    cr_assert_eq(programs_run(LEARN "--out s.npz --epochs 2 >out"), 0);
 }
 
-/* A command, and what must come of it. */
-typedef struct {
-    const char *command;
-    int code;
-    const char *says; /* the one line on stderr, or how it starts where that ends in no newline */
-} failure;
-
-static void expect_failures(const failure *failures, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const failure *f = &failures[i];
-        const int code = run("( %s ) 2>err", f->command);
-        const char *text = get("err", NULL);
-        cr_expect_eq(code, f->code, "%s: exit code %d, not %d", f->command, code, f->code);
-        cr_expect_eq(strncmp(text, f->says, strlen(f->says)), 0, "%s: %s", f->command, text);
-        cr_expect(*text && strchr(text, '\n') == text + strlen(text) - 1, "%s: not one line: %s",
-                  f->command, text);
-    }
-}
-#define EXPECT_FAILURES(failures) expect_failures(failures, sizeof failures / sizeof *failures)
-
-TestSuite(programs, .init = make_folder, .fini = drop_folder);
+TestSuite(programs, .init = programs_begin, .fini = programs_end);
 
 /* ---- usage ---------------------------------------------------------------------------------------------- */
 
@@ -162,11 +30,11 @@ Test(programs, help_starts_with_examples)
 {
     for (int i = 0; i < 2; i++) {
         const char *program = i ? "SENT" : "POS";
-        cr_expect_eq(run("$%s --help >out 2>err", program), 0);
-        cr_expect_eq(strncmp(get("out", NULL), "examples:\n", 10), 0);
-        cr_expect_str_empty(get("err", NULL));
-        cr_expect_eq(run("$%s --version >out 2>err", program), 0);
-        cr_expect_not_null(strstr(get("out", NULL), " " FV_VERSION " (fovea, float)\n"));
+        cr_expect_eq(programs_run("$%s --help >out 2>err", program), 0);
+        cr_expect_eq(strncmp(programs_get("out", NULL), "examples:\n", 10), 0);
+        cr_expect_str_empty(programs_get("err", NULL));
+        cr_expect_eq(programs_run("$%s --version >out 2>err", program), 0);
+        cr_expect_not_null(strstr(programs_get("out", NULL), " " FV_VERSION " (fovea, float)\n"));
     }
 }
 
@@ -243,7 +111,7 @@ Test(programs, wrong_training_data)
          "sentiment: f:1:1: label \"odd\", expected one that the training data has\n"},
     };
     EXPECT_FAILURES(failures);
-    cr_expect_neq(run("test -e x"), 0);
+    cr_expect_neq(programs_run("test -e x"), 0);
 }
 
 Test(programs, wrong_input)
@@ -293,10 +161,10 @@ Test(programs, wrong_checkpoints)
     size_t length;
     train_tagger();
     train_classifier();
-    char *bytes = (char *)(uintptr_t)get("t.npz", &length);
-    put("half", bytes, length / 2);
+    char *bytes = (char *)(uintptr_t)programs_get("t.npz", &length);
+    programs_put("half", bytes, length / 2);
     bytes[length / 3] ^= 4;
-    put("flipped", bytes, length);
+    programs_put("flipped", bytes, length);
     EXPECT_FAILURES(failures);
 }
 
@@ -323,10 +191,10 @@ Test(programs, resume_refuses_another_run)
     };
     train_tagger();
     train_classifier();
-    cr_expect_eq(run("cp t.npz before.npz"), 0);
+    cr_expect_eq(programs_run("cp t.npz before.npz"), 0);
     EXPECT_FAILURES(failures);
-    cr_expect_eq(run("cmp t.npz before.npz"), 0);
-    cr_expect_eq(run(TRAIN RESUME "--threads 2 >out && cmp t.npz before.npz"), 0);
+    cr_expect_eq(programs_run("cmp t.npz before.npz"), 0);
+    cr_expect_eq(programs_run(TRAIN RESUME "--threads 2 >out && cmp t.npz before.npz"), 0);
 }
 
 /* ---- output --------------------------------------------------------------------------------------------- */
@@ -345,34 +213,32 @@ Test(programs, an_old_model_stays_until_the_new_one_is_whole)
         {LEARN "--out nope/s.npz", 6, "sentiment: nope/s.npz: cannot make a file in its folder"},
         {TRAIN "--out t.npz --lr 1e9 --epochs 50", 5, "pos_tagging: gradient of "},
     };
-    put("t.npz", "old", 3);
+    programs_put("t.npz", "old", 3);
     /* the last one diverges in its first epoch or, in any case, names where it did */
-    expect_failures(failures, sizeof failures / sizeof *failures - 1);
-    cr_expect_str_eq(get("t.npz", NULL), "old");
-    expect_failures(failures + sizeof failures / sizeof *failures - 1, 1);
-    cr_expect_not_null(strstr(get("err", NULL), " at step "));
+    programs_fail(failures, sizeof failures / sizeof *failures - 1);
+    cr_expect_str_eq(programs_get("t.npz", NULL), "old");
+    programs_fail(failures + sizeof failures / sizeof *failures - 1, 1);
+    cr_expect_not_null(strstr(programs_get("err", NULL), " at step "));
 }
 
 Test(programs, nan_keeps_the_last_good_model)
 {
-    cr_expect_eq(run(TRAIN "--out t.npz --lr 1e9 --epochs 50 --save-every 1 2>err"), 5);
-    cr_expect_eq(run("$POS eval --model t.npz --data train.conllu >out"), 0);
+    cr_expect_eq(programs_run(TRAIN "--out t.npz --lr 1e9 --epochs 50 --save-every 1 2>err"), 5);
+    cr_expect_eq(programs_run("$POS eval --model t.npz --data train.conllu >out"), 0);
 }
 
 Test(programs, full_disk)
 {
-    char disk[200];
-    snprintf(disk, sizeof disk, "%s/disk", folder);
-    cr_assert_eq(mkdir(disk, 0700), 0);
-    if (mount("none", disk, "tmpfs", 0, "size=16k") != 0)
+    cr_assert_eq(mkdir(programs_path("disk"), 0700), 0);
+    if (mount("none", programs_path("disk"), "tmpfs", 0, "size=16k") != 0)
         cr_skip_test("mounting a small tmpfs needs root");
-    put("disk/t.npz", "old", 3);
-    const int code = run(TRAIN "--out disk/t.npz 2>err");
-    const bool old = strcmp(get("disk/t.npz", NULL), "old") == 0;
-    umount(disk);
+    programs_put("disk/t.npz", "old", 3);
+    const int code = programs_run(TRAIN "--out disk/t.npz 2>err");
+    const bool old = strcmp(programs_get("disk/t.npz", NULL), "old") == 0;
+    umount(programs_path("disk"));
     cr_expect_eq(code, 6);
     cr_expect(old);
-    cr_expect_str_eq(get("err", NULL),
+    cr_expect_str_eq(programs_get("err", NULL),
                      "pos_tagging: disk/t.npz: cannot write: No space left on device\n");
 }
 
@@ -391,10 +257,12 @@ Test(programs, standard_output_that_cannot_be_written)
     close(ends[0]);
     cr_assert_eq(dup2(ends[1], 9), 9);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        cr_expect_eq(run("%s >/dev/full 2>err", commands[i]), 6, "%s", commands[i]);
-        cr_expect_not_null(strstr(get("err", NULL), ": standard output: cannot write: No space"));
-        cr_expect_eq(run("%s >&9 2>err", commands[i]), 6, "%s", commands[i]);
-        cr_expect_not_null(strstr(get("err", NULL), ": standard output: cannot write: Broken"));
+        cr_expect_eq(programs_run("%s >/dev/full 2>err", commands[i]), 6, "%s", commands[i]);
+        cr_expect_not_null(
+            strstr(programs_get("err", NULL), ": standard output: cannot write: No space"));
+        cr_expect_eq(programs_run("%s >&9 2>err", commands[i]), 6, "%s", commands[i]);
+        cr_expect_not_null(
+            strstr(programs_get("err", NULL), ": standard output: cannot write: Broken"));
     }
 }
 
@@ -408,23 +276,23 @@ Test(programs, tag_keeps_comments_ranges_and_empty_nodes)
         "2.1\tthat\t_\t_\t_\t_\t_\t_\t1:obj\t_\n3\t!\t!\tPUNCT\t.\t_\t1\tpunct\t_\t_\n\n"
         "# sent_id = 2\n1\t\xeb\x82\x98\xeb\x8a\x94\t_\t_\t_\t_\t_\t_\t_\t_\n\n";
     train_tagger();
-    put("in", input, strlen(input));
-    cr_expect_eq(run("$POS tag --model t.npz <in >out 2>err"), 0);
-    cr_expect_str_empty(get("err", NULL));
-    cr_expect_eq(run("cut -f 1-3,5- in >in2; cut -f 1-3,5- out >out2; cmp in2 out2"), 0);
+    programs_put("in", input, strlen(input));
+    cr_expect_eq(programs_run("$POS tag --model t.npz <in >out 2>err"), 0);
+    cr_expect_str_empty(programs_get("err", NULL));
+    cr_expect_eq(programs_run("cut -f 1-3,5- in >in2; cut -f 1-3,5- out >out2; cmp in2 out2"), 0);
     /* no word without a tag; the range and the empty node have none */
-    cr_expect_eq(run("test $(cut -f 4 out | grep -c '^[A-Z]') = 4"), 0);
-    cr_expect_eq(run("$POS tag --model t.npz --data in >out3 && cmp out out3"), 0);
-    cr_expect_eq(run("$POS tag --model t.npz --data - <in >out3 && cmp out out3"), 0);
+    cr_expect_eq(programs_run("test $(cut -f 4 out | grep -c '^[A-Z]') = 4"), 0);
+    cr_expect_eq(programs_run("$POS tag --model t.npz --data in >out3 && cmp out out3"), 0);
+    cr_expect_eq(programs_run("$POS tag --model t.npz --data - <in >out3 && cmp out out3"), 0);
 }
 
 Test(programs, tag_takes_lines_of_words)
 {
     train_tagger();
     static const char input[] = "\xef\xbb\xbfI  saw\r\n\n#her .";
-    put("in", input, strlen(input));
-    cr_expect_eq(run("$POS tag --model t.npz <in | cut -f 1-3,5- >out"), 0);
-    cr_expect_str_eq(get("out", NULL),
+    programs_put("in", input, strlen(input));
+    cr_expect_eq(programs_run("$POS tag --model t.npz <in | cut -f 1-3,5- >out"), 0);
+    cr_expect_str_eq(programs_get("out", NULL),
                      "1\tI\t_\t_\t_\t_\t_\t_\t_\n2\tsaw\t_\t_\t_\t_\t_\t_\t_\n\n"
                      "1\t#her\t_\t_\t_\t_\t_\t_\t_\n2\t.\t_\t_\t_\t_\t_\t_\t_\n\n");
 }
@@ -433,10 +301,10 @@ Test(programs, nothing_in_nothing_out)
 {
     train_tagger();
     train_classifier();
-    cr_expect_eq(run("$POS tag --model t.npz </dev/null >out 2>&1"), 0);
-    cr_expect_str_empty(get("out", NULL));
-    cr_expect_eq(run("$SENT predict --model s.npz </dev/null >out 2>&1"), 0);
-    cr_expect_str_empty(get("out", NULL));
+    cr_expect_eq(programs_run("$POS tag --model t.npz </dev/null >out 2>&1"), 0);
+    cr_expect_str_empty(programs_get("out", NULL));
+    cr_expect_eq(programs_run("$SENT predict --model s.npz </dev/null >out 2>&1"), 0);
+    cr_expect_str_empty(programs_get("out", NULL));
 }
 
 Test(programs, predict_keeps_lines_in_order)
@@ -444,11 +312,11 @@ Test(programs, predict_keeps_lines_in_order)
     train_classifier();
     static const char input[] = "\xef\xbb\xbf"
                                 "a fine film\r\n\nwarm\tand cold";
-    put("in", input, strlen(input));
-    cr_expect_eq(run("$SENT predict --model s.npz <in >out 2>err"), 0);
-    cr_expect_eq(run("cut -f 3- out >texts"), 0);
-    cr_expect_str_eq(get("texts", NULL), "a fine film\n\nwarm\tand cold\n");
-    cr_expect_eq(run("test $(grep -cE '^(good|bad)\t[01][.][0-9]{4}\t' out) = 3"), 0);
+    programs_put("in", input, strlen(input));
+    cr_expect_eq(programs_run("$SENT predict --model s.npz <in >out 2>err"), 0);
+    cr_expect_eq(programs_run("cut -f 3- out >texts"), 0);
+    cr_expect_str_eq(programs_get("texts", NULL), "a fine film\n\nwarm\tand cold\n");
+    cr_expect_eq(programs_run("test $(grep -cE '^(good|bad)\t[01][.][0-9]{4}\t' out) = 3"), 0);
 }
 
 Test(programs, standard_streams_are_files)
@@ -456,26 +324,32 @@ Test(programs, standard_streams_are_files)
     train_tagger();
     train_classifier();
     cr_expect_eq(
-        run(TRAIN "--train - --out u.npz --epochs 2 <train.conllu >out && cmp t.npz u.npz"), 0);
-    cr_expect_eq(run(LEARN "--train - --out u.npz --epochs 2 <train.tsv >out && cmp s.npz u.npz"),
-                 0);
-    cr_expect_eq(run("$POS eval --model t.npz --data train.conllu >a && "
-                     "$POS eval --model t.npz --data - <train.conllu >b && cmp a b"),
+        programs_run(TRAIN
+                     "--train - --out u.npz --epochs 2 <train.conllu >out && cmp t.npz u.npz"),
+        0);
+    cr_expect_eq(
+        programs_run(LEARN "--train - --out u.npz --epochs 2 <train.tsv >out && cmp s.npz u.npz"),
+        0);
+    cr_expect_eq(programs_run("$POS eval --model t.npz --data train.conllu >a && "
+                              "$POS eval --model t.npz --data - <train.conllu >b && cmp a b"),
                  0);
 }
 
 Test(programs, words_go_to_stderr)
 {
-    cr_expect_eq(run("$POS train --train train.conllu --dev train.conllu --out t.npz --epochs 2 "
+    cr_expect_eq(
+        programs_run("$POS train --train train.conllu --dev train.conllu --out t.npz --epochs 2 "
                      "--width 8 --layers 1 --tables 8 --hash-rows 64 --threads 1 >out 2>err"),
-                 0);
-    cr_expect_not_null(strstr(get("out", NULL), "dev accuracy "));
-    cr_expect_not_null(strstr(content, "checkpoint t.npz\n"));
-    cr_expect_null(strstr(content, "epoch"));
-    cr_expect_not_null(strstr(get("err", NULL), "training on 5 sentences, 25 words; "));
-    cr_expect_not_null(strstr(content, "epoch 2/2  loss "));
-    cr_expect_null(strchr(content, '\r')); /* no bar where there is no terminal */
-    cr_expect_null(strchr(content, '\033'));
+        0);
+    const char *text = programs_get("out", NULL);
+    cr_expect_not_null(strstr(text, "dev accuracy "));
+    cr_expect_not_null(strstr(text, "checkpoint t.npz\n"));
+    cr_expect_null(strstr(text, "epoch"));
+    text = programs_get("err", NULL);
+    cr_expect_not_null(strstr(text, "training on 5 sentences, 25 words; "));
+    cr_expect_not_null(strstr(text, "epoch 2/2  loss "));
+    cr_expect_null(strchr(text, '\r')); /* no bar where there is no terminal */
+    cr_expect_null(strchr(text, '\033'));
 }
 
 static double number_of(const json_t *object, const char *name)
@@ -489,10 +363,11 @@ Test(programs, eval_prints_one_json_object)
 {
     train_tagger();
     train_classifier();
-    cr_expect_eq(run("sed 's/dog/wolf/' train.conllu >f; "
-                     "$POS eval --model t.npz --data f --json >out 2>err"),
+    cr_expect_eq(programs_run("sed 's/dog/wolf/' train.conllu >f; "
+                              "$POS eval --model t.npz --data f --json >out 2>err"),
                  0);
-    json_t *scores = json_loads(get("out", NULL), 0, NULL); /* refuses more than one object */
+    json_t *scores =
+        json_loads(programs_get("out", NULL), 0, NULL); /* refuses more than one object */
     cr_assert(json_is_object(scores));
     const double known = number_of(scores, "words_known"),
                  unknown = number_of(scores, "words_unknown");
@@ -505,8 +380,8 @@ Test(programs, eval_prints_one_json_object)
     cr_expect_eq(json_object_size(json_object_get(scores, "tags")), FV_UPOS_TAGS);
     cr_expect_eq(json_array_size(json_object_get(scores, "confusion")), FV_UPOS_TAGS);
     json_decref(scores);
-    cr_expect_eq(run("$SENT eval --model s.npz --data train.tsv --json >out 2>err"), 0);
-    scores = json_loads(get("out", NULL), 0, NULL);
+    cr_expect_eq(programs_run("$SENT eval --model s.npz --data train.tsv --json >out 2>err"), 0);
+    scores = json_loads(programs_get("out", NULL), 0, NULL);
     cr_expect_eq(number_of(scores, "texts"), 6);
     cr_expect_leq(number_of(scores, "accuracy"), 1);
     cr_expect_eq(json_object_size(json_object_get(scores, "labels")), 2);
@@ -525,73 +400,16 @@ Test(programs, attention_pictures)
          "pos_tagging: --sentence 1: has 1001 words, a picture at most 1000" HELP},
     };
     train_tagger();
-    cr_expect_eq(run("echo '\"<b>\" & \xeb\x82\x98\xeb\x8a\x94' | "
-                     "$POS tag --model t.npz --attention a.svg >out 2>err"),
+    cr_expect_eq(programs_run("echo '\"<b>\" & \xeb\x82\x98\xeb\x8a\x94' | "
+                              "$POS tag --model t.npz --attention a.svg >out 2>err"),
                  0);
-    cr_expect_str_eq(get("err", NULL), "attention picture a.svg\n");
-    cr_expect_eq(run("test $(grep -c . out) = 3"), 0);
-    cr_expect_eq(strncmp(get("a.svg", NULL), "<svg ", 5), 0);
-    cr_expect_not_null(strstr(content, "&lt;b&gt;"));
-    cr_expect_not_null(strstr(content, "\xeb\x82\x98\xeb\x8a\x94"));
+    cr_expect_str_eq(programs_get("err", NULL), "attention picture a.svg\n");
+    cr_expect_eq(programs_run("test $(grep -c . out) = 3"), 0);
+    const char *text = programs_get("a.svg", NULL);
+    cr_expect_eq(strncmp(text, "<svg ", 5), 0);
+    cr_expect_not_null(strstr(text, "&lt;b&gt;"));
+    cr_expect_not_null(strstr(text, "\xeb\x82\x98\xeb\x8a\x94"));
     EXPECT_FAILURES(failures);
-}
-
-/* ---- stop and resume ---------------------------------------------------------------------------------------- */
-
-/* Starts a command again and again with --resume, ends it a little later each time, by Ctrl-C or by kill -9,
- * and lets the last go on: its file must be the one of a run that nobody disturbed. */
-static void stop_anywhere(const char *command)
-{
-    cr_assert_eq(run("%s --epochs 6 --out whole >out", command), 0);
-    for (int round = 0; round < 8; round++) {
-        const int code =
-            run("exec 2>err2; %s --epochs 6 --out parts --resume --threads %d %s >out 2>err & "
-                "sleep 0.0%d; kill -%s $!; wait $!",
-                command, 1 + round % 2, round % 3 ? "" : "--save-every 1", 1 + round,
-                round % 4 < 2 ? "INT" : "KILL");
-        cr_expect(code == 0 || code == FV_INTERRUPTED || code == 128 + SIGKILL, "exit code %d",
-                  code);
-    }
-    cr_expect_eq(run("%s --epochs 6 --out parts --resume >out", command), 0);
-    cr_expect_eq(run("cmp whole parts"), 0);
-}
-
-Test(programs, a_tagger_resumes_where_it_stopped)
-{
-    stop_anywhere(TRAIN "--dev train.conllu");
-}
-
-Test(programs, a_classifier_resumes_where_it_stopped)
-{
-    stop_anywhere(LEARN "--dev train.tsv");
-}
-
-#define WAIT_FOR_THE_FIRST_EPOCH                                                                   \
-    "until test -e t.npz || ! kill -0 $pid; do sleep 0.01; done 2>err2; "
-
-Test(programs, ctrl_c_saves_and_says_how_to_go_on)
-{
-    cr_expect_eq(run(TRAIN
-                     "--out t.npz --epochs 10000 >out 2>err & pid=$!; " WAIT_FOR_THE_FIRST_EPOCH
-                     "kill -INT $pid; wait $pid"),
-                 130);
-    cr_expect_str_empty(get("out", NULL));
-    cr_expect_eq(strncmp(get("err", NULL), "pos_tagging: stopped after step ", 32), 0);
-    cr_expect_not_null(
-        strstr(content, ", saved to t.npz; the same command with --resume goes on from there\n"));
-    cr_expect_eq(run("$POS eval --model t.npz --data train.conllu >out"), 0);
-}
-
-/* Both signals wait while the program is held: it meets the second before it can have saved. */
-Test(programs, a_second_ctrl_c_ends_at_once)
-{
-    const int code =
-        run(TRAIN "--out t.npz --epochs 10000 >out 2>err & pid=$!; " WAIT_FOR_THE_FIRST_EPOCH
-                  "kill -STOP $pid; kill -TERM $pid; kill -INT $pid; kill -CONT $pid; "
-                  "wait $pid");
-    cr_expect(code == 128 + SIGINT || code == 128 + SIGTERM, "exit code %d", code);
-    cr_expect_str_empty(get("err", NULL));
-    cr_expect_eq(run("$POS eval --model t.npz --data train.conllu >out"), 0);
 }
 
 #endif

@@ -314,7 +314,7 @@ static bool load_options(classifier_options *o, const json_t *model)
     o->hash_rows = (long)whole[4];
     o->min_count = (long)whole[5];
     o->longest = (long)whole[6];
-    return true;
+    return o->width % o->heads == 0;
 }
 
 bool classifier_load(classifier *m, const char *path, fv_error *error)

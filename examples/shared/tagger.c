@@ -397,7 +397,7 @@ static bool load_options(tagger *m, const json_t *model, long *forms, long *lowe
     *forms = (long)json_integer_value(json_object_get(model, "form_rows"));
     *lower = (long)json_integer_value(json_object_get(model, "lower_rows"));
     return positions >= POSITIONS_RELATIVE && positions <= POSITIONS_SINUSOIDAL && *forms >= 1 &&
-           *lower >= 1;
+           *lower >= 1 && m->o.width % m->o.heads == 0;
 }
 
 bool tagger_load(tagger *m, const char *path, fv_error *error)
