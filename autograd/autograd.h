@@ -22,7 +22,8 @@ enum { FV_MAX_INPUTS = 6 }; /* of an op */
 /* A tensor on a tape. Read it; the tape owns it until the next fv_tape_begin. */
 struct fv_var {
     fv_tensor value;
-    fv_real *grad;   /* like value.data; NULL until fv_backward reaches it */
+    fv_real *grad;   /* like value.data; NULL until fv_backward reaches it. With FV_TRAIN only
+                      * parameters and inputs keep theirs: that of a computed value is used up */
     const fv_op *op; /* NULL: not computed on the tape */
     fv_var *in[FV_MAX_INPUTS];
     int inputs;

@@ -3,6 +3,40 @@
 
 #include <string.h>
 
+/* Memory of a gradient that is used up; its first bytes hold this. */
+struct fvi_spare {
+    struct fvi_spare *next;
+    size_t count;
+};
+
+/* When training, a value's gradient is used up once its op's rule has run. A view has none of its own,
+ * and those of gathered rows are read again at the end. */
+static void give_back(fv_tape *t, fv_var *v)
+{
+    const fv_op *const *op = t->ops->op;
+    if (t->mode != FV_TRAIN)
+        return;
+    if (v->op != op[FVI_OP_reshape] && v->op != op[FVI_OP_gather] &&
+        v->op != op[FVI_OP_gather_bags]) {
+        struct fvi_spare *spare = (void *)v->grad;
+        *spare = (struct fvi_spare){t->spare, fvi_count(v)};
+        t->spare = spare;
+    }
+    v->grad = NULL;
+}
+
+/* Zeros: where a gradient of that size was given back, which the cache still holds, or in new memory. */
+static fv_real *zeros(fv_tape *t, size_t count)
+{
+    for (struct fvi_spare **at = &t->spare; *at != NULL; at = &(*at)->next)
+        if ((*at)->count == count) {
+            void *found = *at;
+            *at = (*at)->next;
+            return memset(found, 0, count * sizeof(fv_real));
+        }
+    return fv_tape_alloc(t, count, sizeof(fv_real));
+}
+
 fv_real *fv_grad(fv_tape *t, fv_var *x)
 {
     if (x == NULL || !x->needs_grad || x->grad != NULL)
@@ -10,7 +44,7 @@ fv_real *fv_grad(fv_tape *t, fv_var *x)
     if (x->op == t->ops->op[FVI_OP_reshape]) /* a view: its gradient is a view too */
         x->grad = fv_grad(t, x->in[0]);
     else
-        x->grad = fv_tape_alloc(t, fvi_count(x), sizeof(fv_real));
+        x->grad = zeros(t, fvi_count(x));
     return x->grad;
 }
 
@@ -66,8 +100,10 @@ bool fv_backward(fv_tape *t, fv_var *loss)
     if (seed != NULL)
         seed[0] = 1;
     for (fv_var *v = loss; v != NULL && fv_tape_ok(t); v = v->previous)
-        if (v->grad != NULL && v->op != NULL)
+        if (v->grad != NULL && v->op != NULL) {
             v->op->backward(t, v);
+            give_back(t, v);
+        }
     for (size_t i = 0; i < t->uses_capacity && fv_tape_ok(t); i++)
         if (t->uses[i].gathered != NULL)
             finish_table(t, &t->uses[i]);

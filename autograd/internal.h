@@ -53,7 +53,8 @@ struct fv_tape {
     uint64_t seed, step;
     int threads;
     const fvi_ops *ops;
-    fv_var *last; /* newest value; the others hang on its previous */
+    fv_var *last;            /* newest value; the others hang on its previous */
+    struct fvi_spare *spare; /* memory of gradients that are used up */
     size_t recorded;
     fv_error error;
     fvi_use *uses; /* open-addressed by parameter; capacity a power of two */

@@ -36,6 +36,7 @@ void fv_tape_begin(fv_tape *t, fv_mode mode, uint64_t seed, uint64_t step)
     t->seed = seed;
     t->step = step;
     t->last = NULL;
+    t->spare = NULL;
     t->recorded = 0;
     t->error = (fv_error){0};
     for (size_t i = 0; i < t->uses_capacity; i++) {

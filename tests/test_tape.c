@@ -371,3 +371,33 @@ Test(tape, find)
     cr_expect_null(fv_tape_find(t, "scale", 0));
     fv_tape_free(t);
 }
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+/* Bytes that fv_backward takes for the gradients of 20 values in a row; the input's must be right. */
+static size_t gradients_of_a_chain(fv_mode mode)
+{
+    enum { COUNT = 1024, LENGTH = 20 };
+    static fv_real data[COUNT];
+    fv_tape *t = fv_tape_new(NULL);
+    fv_tape_begin(t, mode, 1, 1);
+    fv_var *x = fv_input(t, FV_SHAPE(COUNT), data), *y = x;
+    for (int i = 0; i < LENGTH; i++)
+        y = fv_scale(t, fv_reshape(t, y, FV_SHAPE(COUNT / 2, 2)), 2);
+    fv_var *loss = fv_sum(t, y);
+    const size_t before = fv_tape_bytes(t, NULL);
+    cr_assert(fv_backward(t, loss));
+    for (size_t i = 0; i < COUNT; i++)
+        cr_assert_eq(fv_re(x->grad[i]), 1 << LENGTH);
+    cr_expect_eq(y->grad == NULL, mode == FV_TRAIN);
+    cr_expect_eq(y->in[0]->grad == NULL, mode == FV_TRAIN);
+    const size_t taken = (fv_tape_bytes(t, NULL) - before) / (COUNT * sizeof(fv_real));
+    fv_tape_free(t);
+    return taken;
+}
+
+Test(tape, training_gives_back_gradients_that_are_used_up)
+{
+    cr_expect_eq(gradients_of_a_chain(FV_GRAD), 21, "one of the input and of each value");
+    cr_expect_eq(gradients_of_a_chain(FV_TRAIN), 2, "one of the value before and of the one after");
+}
