@@ -56,33 +56,53 @@ static size_t walk_on(const fvi_attention *a, const fvi_piece *p, size_t i, walk
     return count;
 }
 
-/* Sixteen lanes and a fold in halves, then one chain over what is left: the same on every processor. */
-static inline fv_real dot(size_t n, const fv_real *x, const fv_real *y)
+#if defined(FV_COMPLEX)
+typedef fv_real quad;
+#else
+typedef fvi_quad quad; /* sixteen bytes, which every processor has: heads of graphs are narrow */
+#endif
+
+static inline quad load_quad(const fv_real *x)
 {
-    fv_real sum = 0;
-    size_t c = 0;
-    if (n >= FVI_LANES) {
-        fvi_vec part[FVI_LANES / FVI_WIDTH] = {0};
-        fv_real lane[FVI_LANES];
-        for (; c + FVI_LANES <= n; c += FVI_LANES)
-            for (size_t v = 0; v < FVI_LANES / FVI_WIDTH; v++)
-                part[v] += fvi_load(x + c + v * FVI_WIDTH) * fvi_load(y + c + v * FVI_WIDTH);
-        for (size_t v = 0; v < FVI_LANES / FVI_WIDTH; v++)
-            fvi_store(lane + v * FVI_WIDTH, part[v]);
-        for (size_t half = FVI_LANES / 2; half > 0; half /= 2)
-            for (size_t l = 0; l < half; l++)
-                lane[l] += lane[l + half];
-        sum = lane[0];
-    }
-    for (; c < n; c++)
-        sum = fvi_chain(x[c], y[c], sum);
-    return sum;
+    quad q;
+    memcpy(&q, x, sizeof q);
+    return q;
 }
 
-static inline void add_scaled(size_t n, fv_real alpha, const fv_real *restrict x,
-                              fv_real *restrict y)
+/* Lanes of a quad, folded in halves, then one chain over what is left: the same on every processor. */
+static inline fv_real dot(size_t n, const fv_real *x, const fv_real *y)
 {
-    for (size_t c = 0; c < n; c++)
+    quad part[4];
+    fv_real lane[FVI_QUAD];
+    size_t c = 0;
+    for (size_t v = 0; v < 4; v++)
+        part[v] = (quad){0};
+    for (; c + 4 * FVI_QUAD <= n; c += 4 * FVI_QUAD)
+        for (size_t v = 0; v < 4; v++)
+            part[v] += load_quad(x + c + v * FVI_QUAD) * load_quad(y + c + v * FVI_QUAD);
+    for (; c + FVI_QUAD <= n; c += FVI_QUAD)
+        part[0] += load_quad(x + c) * load_quad(y + c);
+    part[0] = (part[0] + part[2]) + (part[1] + part[3]);
+    memcpy(lane, &part[0], sizeof lane);
+    for (size_t half = FVI_QUAD / 2; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    for (; c < n; c++)
+        lane[0] = fvi_chain(x[c], y[c], lane[0]);
+    return lane[0];
+}
+
+/* y += alpha x */
+static inline void add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real *y)
+{
+    size_t c = 0;
+    for (; c + FVI_WIDTH <= n; c += FVI_WIDTH)
+        fvi_store(y + c, fvi_load(y + c) + alpha * fvi_load(x + c));
+    for (; c + FVI_QUAD <= n; c += FVI_QUAD) {
+        const quad sum = load_quad(y + c) + alpha * load_quad(x + c);
+        memcpy(y + c, &sum, sizeof sum);
+    }
+    for (; c < n; c++)
         y[c] = fvi_chain(alpha, x[c], y[c]);
 }
 
@@ -118,8 +138,8 @@ static const fv_real *value_of(const fvi_attention *a, const fvi_piece *p, const
 }
 
 /* The scores of count keys; up to the next whole vectors they are -inf, as of hidden keys. */
-static size_t score(const fvi_attention *a, const fvi_piece *p, const row *r, const size_t *at,
-                    size_t count, fv_real s[BLOCK])
+static inline size_t score(const fvi_attention *a, const fvi_piece *p, const row *r,
+                           const size_t *at, size_t count, fv_real s[BLOCK])
 {
     const size_t lanes = fvi_lanes(count);
     for (size_t b = 0; b < count; b++) {
