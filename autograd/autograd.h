@@ -74,6 +74,9 @@ fv_param *fv_params_at(const fv_params *params, size_t index);
 fv_param *fv_params_find(const fv_params *params, const char *name);
 /* How many numbers in all. */
 size_t fv_params_numbers(const fv_params *params);
+/* From now on the set refuses to hold more numbers than this (0: no limit), say, than the file holds
+ * that names its sizes. */
+void fv_params_limit(fv_params *params, size_t numbers);
 /* The set's first error; status FV_OK when there is none. */
 const fv_error *fv_params_error(const fv_params *params);
 /* The seed the set was made with. */

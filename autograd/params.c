@@ -9,6 +9,7 @@ struct fv_params {
     size_t count, capacity;
     fvi_arena texts; /* prefixes and names */
     uint64_t seed;
+    size_t limit; /* of numbers in all; 0: none */
     fv_error error;
 };
 
@@ -97,6 +98,10 @@ fv_param *fv_param_new(fv_scope scope, const char *name, fv_shape shape, fv_init
     if (fv_shape_count(shape) == 0)
         fv_fail(&params->error, FV_USAGE, "parameter %s: shape %s holds no numbers", full,
                 fv_shape_text(shape, text));
+    if (params->limit > 0 && (fv_shape_count(shape) > params->limit ||
+                              fv_params_numbers(params) > params->limit - fv_shape_count(shape)))
+        fv_fail(&params->error, FV_USAGE, "parameter %s: %s goes beyond the limit of %zu numbers",
+                full, fv_shape_text(shape, text), params->limit);
     if (params->error.status != FV_OK)
         return NULL;
     fv_param *p = fvi_calloc(1, sizeof *p);
@@ -113,6 +118,11 @@ fv_param *fv_param_new(fv_scope scope, const char *name, fv_shape shape, fv_init
     fill(params, p, init);
     params->list[params->count++] = p;
     return p;
+}
+
+void fv_params_limit(fv_params *params, size_t numbers)
+{
+    params->limit = numbers;
 }
 
 size_t fv_params_count(const fv_params *params)

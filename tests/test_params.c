@@ -229,3 +229,17 @@ Test(params, half_a_layer_gives_null)
     }
     fv_tape_free(t);
 }
+
+/* A set made on a file's word for its sizes stops where the file ends. */
+Test(params, a_limit_is_kept)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_scope root = fv_root(params);
+    fv_params_limit(params, 10);
+    cr_expect_not_null(fv_param_new(root, "a", FV_SHAPE(2, 3), (fv_init){FV_ZEROS, 0}));
+    cr_expect_not_null(fv_param_new(root, "b", FV_SHAPE(4), (fv_init){FV_ZEROS, 0}));
+    cr_expect_null(fv_param_new(root, "c", FV_SHAPE(1), (fv_init){FV_ZEROS, 0}));
+    cr_expect_str_eq(fv_params_error(params)->text,
+                     "parameter c: [1] goes beyond the limit of 10 numbers");
+    fv_params_free(params);
+}

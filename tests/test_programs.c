@@ -186,8 +186,10 @@ Test(programs, resume_refuses_another_run)
         {"cat train.conllu train.conllu >f; " TRAIN RESUME "--train f", 4,
          "pos_tagging: t.npz: was trained with samples 5, now it is 10" AGAIN},
         {"sed 's/^9//' train.conllu >f; " TRAIN "--resume --out s.npz", 4,
-         "pos_tagging: s.npz: is of another model or version: it has no deprel\n"},
-        {LEARN RESUME, 4, "sentiment: t.npz: is of another model or version: it has no "},
+         "pos_tagging: s.npz: was trained with task \"sentiment\", now it is "
+         "\"pos_tagging\"" AGAIN},
+        {LEARN RESUME, 4,
+         "sentiment: t.npz: was trained with task \"pos_tagging\", now it is \"sentiment\"" AGAIN},
     };
     train_tagger();
     train_classifier();

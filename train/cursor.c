@@ -67,9 +67,17 @@ char *fvi_metrics_line(const fvi_cursor *c, double seconds, fv_error *error)
     return dump_and_free(line, error);
 }
 
-/* Names the first value of this run, numbers or else lists (vocabularies), that differs in the file. The
- * recursion follows this run's JSON, never the file's. */
-static bool same(const json_t *was, const json_t *now, bool lists, const char *path,
+/* What is compared in turn: which task it is, its numbers, its vocabularies. */
+typedef enum { TEXTS, NUMBERS, LISTS, KINDS } kind;
+
+static kind kind_of(const json_t *value)
+{
+    return json_is_string(value) ? TEXTS : json_is_array(value) ? LISTS : NUMBERS;
+}
+
+/* Names the first value of a kind in this run that differs in the file. The recursion follows this run's
+ * JSON, never the file's. */
+static bool same(const json_t *was, const json_t *now, kind compared, const char *path,
                  fv_error *error)
 {
     const char *key;
@@ -77,15 +85,15 @@ static bool same(const json_t *was, const json_t *now, bool lists, const char *p
     json_object_foreach((json_t *)(uintptr_t)now, key, value)
     {
         const json_t *old = json_object_get(was, key);
-        if (old == NULL)
-            return fv_fail(error, FV_CHECKPOINT, "%s: is of another model or version: it has no %s",
-                           path, key);
-        if (json_is_object(value) ? same(old, value, lists, path, error)
-                                  : json_is_array(value) != lists || json_equal(old, value))
+        if (json_is_object(value) ? same(old, value, compared, path, error)
+                                  : kind_of(value) != compared || json_equal(old, value))
             continue;
         if (json_is_object(value))
             return false;
-        if (lists)
+        if (old == NULL)
+            return fv_fail(error, FV_CHECKPOINT, "%s: is of another model or version: it has no %s",
+                           path, key);
+        if (compared == LISTS)
             return fv_fail(error, FV_CHECKPOINT,
                            "%s: was trained with other %s: resume with the same options and data",
                            path, key);
@@ -121,7 +129,8 @@ bool fvi_cursor_from_json(fvi_cursor *c, const char *text, const char *current, 
     c->batch = (size_t)batch;
     c->scored = scored != 0;
     json_object_del(now, "cursor");
-    ok = ok && same(whole, now, false, path, error) && same(whole, now, true, path, error);
+    for (int k = TEXTS; ok && k < KINDS; k++)
+        ok = same(whole, now, (kind)k, path, error);
     json_decref(now);
     json_decref(whole);
     return ok;

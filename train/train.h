@@ -194,6 +194,8 @@ typedef struct fv_checkpoint fv_checkpoint;
 fv_checkpoint *fv_checkpoint_open(const char *path, fv_error *error);
 /* Its JSON object; owned by the checkpoint. */
 const char *fv_checkpoint_json(const fv_checkpoint *checkpoint);
+/* How many numbers it holds, the optimiser's included. */
+size_t fv_checkpoint_numbers(const fv_checkpoint *checkpoint);
 /* Copies the values into a set with the same names and shapes (and into the optimiser, when not NULL).
  * False: the first name or shape that differs; nothing was changed. */
 FV_MUST_CHECK bool fv_checkpoint_restore(const fv_checkpoint *checkpoint, fv_params *params,

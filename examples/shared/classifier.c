@@ -1,38 +1,30 @@
 /* The classifier's network, its data and its checkpoint. */
 #include "examples/shared/classifier.h"
+#include "examples/shared/model_file.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-static double or_default(double x, double fallback)
-{
-    return x < 0 ? 0 : x > 0 ? x : fallback; /* FV_NONE: really zero */
-}
-
-static long or_size(long x, long fallback)
-{
-    return x > 0 ? x : fallback;
-}
-
-static void defaults(classifier_options *o)
-{
-    o->width = or_size(o->width, 64);
-    o->heads = or_size(o->heads, 4);
-    o->layers = or_size(o->layers, 1);
-    o->hidden = or_size(o->hidden, o->width);
-    o->hash_rows = or_size(o->hash_rows, 16384);
-    o->min_count = or_size(o->min_count, 2);
-    o->longest = or_size(o->longest, 400);
-    o->dropout = or_default(o->dropout, 0.3);
-    o->input_dropout = or_default(o->input_dropout, 0.3);
-    o->word_dropout = or_default(o->word_dropout, 0.1);
-    o->smoothing = or_default(o->smoothing, 0.1);
-}
+static const setting settings[] = {
+#define AT(x) #x, offsetof(classifier_options, x)
+    {AT(width), false, 64, 8192},
+    {AT(heads), false, 4, 256},
+    {AT(layers), false, 1, 100},
+    {AT(hidden), false, 64, 65536},
+    {AT(hash_rows), false, 16384, 16777216},
+    {AT(min_count), false, 2, 1e9},
+    {AT(longest), false, 400, 1e6},
+    {AT(dropout), true, 0.3, 1},
+    {AT(input_dropout), true, 0.3, 1},
+    {AT(word_dropout), true, 0.1, 1},
+    {AT(smoothing), true, 0.1, 1},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
 
 /* ---- the network --------------------------------------------------------------------------------------- */
 
-static bool build(classifier *m, uint64_t seed, fv_error *error)
+/* most: a file's word for sizes is believed up to so many numbers; 0: no limit. */
+static bool build(classifier *m, uint64_t seed, size_t most, fv_error *error)
 {
     const classifier_options *o = &m->o;
     const size_t d = (size_t)o->width;
@@ -41,6 +33,7 @@ static bool build(classifier *m, uint64_t seed, fv_error *error)
     m->blocks = calloc((size_t)o->layers, sizeof *m->blocks);
     if (m->params == NULL || m->blocks == NULL)
         return fv_fail(error, FV_FAILED, "classifier: out of memory");
+    fv_params_limit(m->params, most);
     const fv_scope root = fv_root(m->params);
     m->word =
         fv_embedding_init(fv_under(root, "embedding.word"), fv_vocab_size(m->words), d, &table);
@@ -53,8 +46,7 @@ static bool build(classifier *m, uint64_t seed, fv_error *error)
             fv_block_init(fv_under(root, "encoder.layers.%ld", i), d, (size_t)o->heads, &block);
     m->norm = fv_norm_init(fv_under(root, "encoder.norm"), d);
     m->output = fv_linear_init(fv_under(root, "output"), d, fv_vocab_size(m->labels) - 1, NULL);
-    const fv_error *why = fv_params_error(m->params);
-    return why->status == FV_OK || fv_fail(error, why->status, "%s", why->text);
+    return true;
 }
 
 typedef struct {
@@ -72,7 +64,7 @@ bool classifier_new(classifier *m, const classifier_options *options, const fv_t
                     uint64_t seed, fv_error *error)
 {
     *m = (classifier){.o = *options};
-    defaults(&m->o);
+    settings_resolve(settings, SETTINGS, &m->o);
     m->words = fv_vocab_new(error);
     m->labels = fv_vocab_new(error);
     counter c = {m->words, error};
@@ -85,7 +77,7 @@ bool classifier_new(classifier *m, const classifier_options *options, const fv_t
     if (ok && fv_vocab_size(m->labels) < 3)
         return fv_fail(error, FV_DATA, "%s: %zu labels, expected at least two", train->path,
                        fv_vocab_size(m->labels) - 1);
-    return ok && build(m, seed, error);
+    return ok && build(m, seed, 0, error) && model_made(m->params, error);
 }
 
 void classifier_free(classifier *m)
@@ -266,82 +258,26 @@ void classifier_data_free(classifier_data *d)
 
 char *classifier_json(const classifier *m, fv_error *error)
 {
-    const classifier_options *o = &m->o;
-    char *words = fv_vocab_to_json(m->words, error), *labels = fv_vocab_to_json(m->labels, error);
-    json_t *root =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o*, s:o*}",
-                  "task", "sentiment", "width", (json_int_t)o->width, "heads", (json_int_t)o->heads,
-                  "layers", (json_int_t)o->layers, "hidden", (json_int_t)o->hidden, "hash_rows",
-                  (json_int_t)o->hash_rows, "min_count", (json_int_t)o->min_count, "longest",
-                  (json_int_t)o->longest, "dropout", o->dropout, "input_dropout", o->input_dropout,
-                  "word_dropout", o->word_dropout, "smoothing", o->smoothing, "words",
-                  words ? json_loads(words, 0, NULL) : NULL, "labels",
-                  labels ? json_loads(labels, 0, NULL) : NULL);
-    char *dump = words && labels && root ? json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
-    fv_memory(words, 0);
-    fv_memory(labels, 0);
-    json_decref(root);
-    if (dump == NULL)
-        fv_fail(error, FV_FAILED, "classifier: out of memory for the vocabulary");
-    return dump;
-}
-
-static fv_vocab *get_vocab(const json_t *object, const char *name, fv_error *error)
-{
-    char *text = json_dumps(json_object_get(object, name), JSON_COMPACT);
-    fv_vocab *vocab = text ? fv_vocab_from_json(text, error) : NULL;
-    free(text);
-    return vocab;
-}
-
-static bool load_options(classifier_options *o, const json_t *model)
-{
-    json_int_t whole[7];
-    if (json_unpack((json_t *)(uintptr_t)model,
-                    "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:F, s:F, s:F, s:F}", "width", &whole[0],
-                    "heads", &whole[1], "layers", &whole[2], "hidden", &whole[3], "hash_rows",
-                    &whole[4], "min_count", &whole[5], "longest", &whole[6], "dropout", &o->dropout,
-                    "input_dropout", &o->input_dropout, "word_dropout", &o->word_dropout,
-                    "smoothing", &o->smoothing) != 0)
-        return false;
-    for (int i = 0; i < 7; i++)
-        if (whole[i] < 1 || whole[i] > 1 << 24)
-            return false;
-    o->width = (long)whole[0];
-    o->heads = (long)whole[1];
-    o->layers = (long)whole[2];
-    o->hidden = (long)whole[3];
-    o->hash_rows = (long)whole[4];
-    o->min_count = (long)whole[5];
-    o->longest = (long)whole[6];
-    return o->width % o->heads == 0;
+    json_t *root = json_pack("{s:s}", "task", "sentiment");
+    settings_to_json(settings, SETTINGS, &m->o, root);
+    const bool complete = vocab_to_json(m->words, "words", root, error) &&
+                          vocab_to_json(m->labels, "labels", root, error);
+    return model_json(root, complete, error);
 }
 
 bool classifier_load(classifier *m, const char *path, fv_error *error)
 {
+    fv_checkpoint *file;
+    json_t *root;
     *m = (classifier){0};
-    fv_checkpoint *file = fv_checkpoint_open(path, error);
-    if (file == NULL)
-        return false;
-    json_t *root = json_loads(fv_checkpoint_json(file), 0, NULL);
-    const json_t *model = json_object_get(root, "model");
-    const char *task = json_string_value(json_object_get(model, "task"));
-    bool ok = task != NULL && strcmp(task, "sentiment") == 0;
-    if (!ok)
-        fv_fail(error, FV_CHECKPOINT, "%s: is a model for %s, expected one for sentiment", path,
-                task ? task : "another task");
-    else if (!(ok = load_options(&m->o, model)))
-        fv_fail(error, FV_CHECKPOINT,
-                "%s: meta.json: the classifier's options are missing or out of range", path);
+    const json_t *model = model_open(path, "sentiment", &file, &root, error);
+    bool ok = model != NULL && settings_from_json(settings, SETTINGS, &m->o, model) &&
+              m->o.width % m->o.heads == 0;
     if (ok) {
-        m->words = get_vocab(model, "words", error);
-        m->labels = get_vocab(model, "labels", error);
-        ok = m->words && m->labels && fv_vocab_size(m->labels) > 2 && build(m, 0, error) &&
-             fv_checkpoint_restore(file, m->params, NULL, error);
-        if (!ok)
-            fv_fail(error, FV_CHECKPOINT, "%s: the vocabularies are damaged", path);
+        m->words = vocab_from_json("words", model, error);
+        m->labels = vocab_from_json("labels", model, error);
     }
-    json_decref(root);
-    fv_checkpoint_close(file);
-    return ok;
+    ok = ok && m->words && m->labels && fv_vocab_size(m->labels) > 2 &&
+         build(m, 0, fv_checkpoint_numbers(file), error);
+    return model_close(path, file, root, ok, m->params, error);
 }

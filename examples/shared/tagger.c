@@ -1,39 +1,23 @@
 /* The tagger's network: what a word looks like (its form, its lower case, its pieces), what stands beside
  * it, and two blocks of attention with a learned bias by distance; a linear layer over 17 tags. */
 #include "examples/shared/tagger.h"
+#include "examples/shared/model_file.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static double or_default(double x, double fallback)
-{
-    return x < 0 ? 0 : x > 0 ? x : fallback; /* FV_NONE: really zero */
-}
-
-static long or_size(long x, long fallback)
-{
-    return x > 0 ? x : fallback;
-}
-
-void tagger_defaults(tagger_options *o)
-{
-    o->width = or_size(o->width, 128);
-    o->heads = or_size(o->heads, 4);
-    o->layers = or_size(o->layers, 2);
-    o->hidden = or_size(o->hidden, 2 * o->width);
-    o->table_width = or_size(o->table_width, 128);
-    o->hash_rows = or_size(o->hash_rows, 16384);
-    o->min_count = or_size(o->min_count, 2);
-    o->longest = or_size(o->longest, 256);
-    o->dropout = or_default(o->dropout, 0.2);
-    o->input_dropout = or_default(o->input_dropout, 0.3);
-    o->attention_dropout = or_default(o->attention_dropout, 0.1);
-    o->word_dropout = or_default(o->word_dropout, 0.15);
-    o->smoothing = or_default(o->smoothing, 0.1);
-    o->auxiliary = or_default(o->auxiliary, 0.5);
-}
+static const setting settings[] = {
+#define AT(x) #x, offsetof(tagger_options, x)
+    {AT(width), false, 128, 8192},         {AT(heads), false, 4, 256},
+    {AT(layers), false, 2, 100},           {AT(hidden), false, 256, 65536},
+    {AT(table_width), false, 128, 8192},   {AT(hash_rows), false, 16384, 16777216},
+    {AT(min_count), false, 2, 1e9},        {AT(longest), false, 256, 1e6},
+    {AT(dropout), true, 0.2, 1},           {AT(input_dropout), true, 0.3, 1},
+    {AT(attention_dropout), true, 0.1, 1}, {AT(word_dropout), true, 0.15, 1},
+    {AT(smoothing), true, 0.1, 1},         {AT(auxiliary), true, 0.5, 1e6},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
 
 /* ---- vocabularies ---------------------------------------------------------------------------------- */
 
@@ -71,7 +55,9 @@ static size_t frequent(const fv_vocab *vocab, long min_count)
 
 /* ---- the network ------------------------------------------------------------------------------------ */
 
-static bool build(tagger *m, size_t forms, size_t lower, uint64_t seed, fv_error *error)
+/* most: a file's word for sizes is believed up to so many numbers; 0: no limit. */
+static bool build(tagger *m, size_t forms, size_t lower, uint64_t seed, size_t most,
+                  fv_error *error)
 {
     const tagger_options *o = &m->o;
     const size_t d = (size_t)o->width, e = (size_t)o->table_width;
@@ -81,6 +67,7 @@ static bool build(tagger *m, size_t forms, size_t lower, uint64_t seed, fv_error
     m->blocks = calloc((size_t)o->layers, sizeof *m->blocks);
     if (m->params == NULL || m->blocks == NULL)
         return fv_fail(error, FV_FAILED, "tagger: out of memory");
+    fv_params_limit(m->params, most);
     const fv_scope root = fv_root(m->params);
     m->form = fv_embedding_init(fv_under(root, "embedding.form"), forms, e, &table);
     m->low = fv_embedding_init(fv_under(root, "embedding.lower"), lower, e, &table);
@@ -107,15 +94,14 @@ static bool build(tagger *m, size_t forms, size_t lower, uint64_t seed, fv_error
         if (fv_vocab_size(m->labels[k]) > 1)
             m->output[k] = fv_linear_init(fv_under(root, k == 1 ? "xpos" : "deprel"), d,
                                           fv_vocab_size(m->labels[k]), NULL);
-    const fv_error *why = fv_params_error(m->params);
-    return why->status == FV_OK || fv_fail(error, why->status, "%s", why->text);
+    return true;
 }
 
 bool tagger_new(tagger *m, const tagger_options *options, const fv_conllu *train, uint64_t seed,
                 fv_error *error)
 {
     *m = (tagger){.o = *options};
-    tagger_defaults(&m->o);
+    settings_resolve(settings, SETTINGS, &m->o);
     m->forms = fv_vocab_new(error);
     m->lower = fv_vocab_new(error);
     for (int k = 1; k < TAGGER_HEADS; k++)
@@ -123,8 +109,9 @@ bool tagger_new(tagger *m, const tagger_options *options, const fv_conllu *train
     if (train->words == 0)
         return fv_fail(error, FV_DATA, "%s: holds no words to train on", train->path);
     return m->forms && m->lower && m->labels[1] && m->labels[2] && count_words(m, train, error) &&
-           build(m, frequent(m->forms, m->o.min_count), frequent(m->lower, m->o.min_count), seed,
-                 error);
+           build(m, frequent(m->forms, m->o.min_count), frequent(m->lower, m->o.min_count), seed, 0,
+                 error) &&
+           model_made(m->params, error);
 }
 
 void tagger_free(tagger *m)
@@ -315,120 +302,41 @@ bool tagger_predict(tagger_data *data, int32_t *tags, fv_error *error)
 
 /* ---- checkpoint ----------------------------------------------------------------------------------------- */
 
-/* The options by name, for writing and for reading. */
-static const struct {
-    const char *name;
-    size_t at;
-    bool real;
-} fields[] = {
-#define WHOLE(x)                                                                                   \
-    {                                                                                              \
-#x, offsetof(tagger_options, x), false                                                     \
-    }
-#define REAL(x)                                                                                    \
-    {                                                                                              \
-#x, offsetof(tagger_options, x), true                                                      \
-    }
-    WHOLE(width),       WHOLE(heads),        WHOLE(layers),           WHOLE(hidden),
-    WHOLE(table_width), WHOLE(hash_rows),    WHOLE(min_count),        WHOLE(longest),
-    REAL(dropout),      REAL(input_dropout), REAL(attention_dropout), REAL(word_dropout),
-    REAL(smoothing),    REAL(auxiliary),
-};
-
-static bool set_vocab(json_t *object, const char *name, const fv_vocab *vocab, fv_error *error)
-{
-    char *text = fv_vocab_to_json(vocab, error);
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
-    fv_memory(text, 0);
-    return json_object_set_new(object, name, list) == 0;
-}
-
 char *tagger_json(const tagger *m, fv_error *error)
 {
     json_t *root =
-        json_pack("{s:s, s:i, s:I, s:I}", "task", "pos_tagging", "positions", (int)m->o.positions,
+        json_pack("{s:s, s:i, s:I, s:I}", "task", "pos_tagging", "positions", m->o.positions,
                   "form_rows", (json_int_t)m->form.weight->value.shape.size[0], "lower_rows",
                   (json_int_t)m->low.weight->value.shape.size[0]);
-    json_t *options = json_object();
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const char *p = (const char *)&m->o + fields[i].at;
-        json_object_set_new(options, fields[i].name,
-                            fields[i].real ? json_real(*(const double *)(const void *)p)
-                                           : json_integer(*(const long *)(const void *)p));
-    }
-    json_object_set_new(root, "options", options);
-    bool ok = set_vocab(root, "forms", m->forms, error) &&
-              set_vocab(root, "lower", m->lower, error) &&
-              set_vocab(root, "xpos", m->labels[1], error) &&
-              set_vocab(root, "deprel", m->labels[2], error);
-    char *dump = ok ? json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (dump == NULL)
-        fv_fail(error, FV_FAILED, "tagger: out of memory for the vocabularies");
-    return dump;
-}
-
-static fv_vocab *get_vocab(const json_t *object, const char *name, fv_error *error)
-{
-    char *text = json_dumps(json_object_get(object, name), JSON_COMPACT);
-    fv_vocab *vocab = text ? fv_vocab_from_json(text, error) : NULL;
-    free(text);
-    return vocab;
-}
-
-static bool load_options(tagger *m, const json_t *model, long *forms, long *lower)
-{
-    const json_t *options = json_object_get(model, "options");
-    json_int_t positions = json_integer_value(json_object_get(model, "positions"));
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const json_t *value = json_object_get(options, fields[i].name);
-        char *p = (char *)&m->o + fields[i].at;
-        if (!json_is_number(value))
-            return false;
-        if (fields[i].real)
-            *(double *)(void *)p = json_number_value(value);
-        else
-            *(long *)(void *)p = (long)json_integer_value(value);
-        if (!fields[i].real &&
-            (json_integer_value(value) < 1 || json_integer_value(value) > 1 << 24))
-            return false;
-    }
-    m->o.positions = (int)positions;
-    *forms = (long)json_integer_value(json_object_get(model, "form_rows"));
-    *lower = (long)json_integer_value(json_object_get(model, "lower_rows"));
-    return positions >= POSITIONS_RELATIVE && positions <= POSITIONS_SINUSOIDAL && *forms >= 1 &&
-           *lower >= 1 && m->o.width % m->o.heads == 0;
+    settings_to_json(settings, SETTINGS, &m->o, root);
+    const bool complete = vocab_to_json(m->forms, "forms", root, error) &&
+                          vocab_to_json(m->lower, "lower", root, error) &&
+                          vocab_to_json(m->labels[1], "xpos", root, error) &&
+                          vocab_to_json(m->labels[2], "deprel", root, error);
+    return model_json(root, complete, error);
 }
 
 bool tagger_load(tagger *m, const char *path, fv_error *error)
 {
+    fv_checkpoint *file;
+    json_t *root;
+    json_int_t forms = 0, lower = 0;
     *m = (tagger){0};
-    fv_checkpoint *file = fv_checkpoint_open(path, error);
-    if (file == NULL)
-        return false;
-    json_t *root = json_loads(fv_checkpoint_json(file), 0, NULL);
-    const json_t *model = json_object_get(root, "model");
-    const char *task = json_string_value(json_object_get(model, "task"));
-    long forms = 0, lower = 0;
-    bool ok = task != NULL && strcmp(task, "pos_tagging") == 0;
-    if (!ok)
-        fv_fail(error, FV_CHECKPOINT, "%s: is a model for %s, expected one for pos_tagging", path,
-                task ? task : "another task");
-    else if (!(ok = load_options(m, model, &forms, &lower)))
-        fv_fail(error, FV_CHECKPOINT,
-                "%s: meta.json: the tagger's options are missing or out of range", path);
+    const json_t *model = model_open(path, "pos_tagging", &file, &root, error);
+    bool ok = model != NULL && settings_from_json(settings, SETTINGS, &m->o, model) &&
+              m->o.width % m->o.heads == 0;
     if (ok) {
-        m->forms = get_vocab(model, "forms", error);
-        m->lower = get_vocab(model, "lower", error);
-        m->labels[1] = get_vocab(model, "xpos", error);
-        m->labels[2] = get_vocab(model, "deprel", error);
-        ok = m->forms && m->lower && m->labels[1] && m->labels[2] &&
-             build(m, (size_t)forms, (size_t)lower, 0, error) &&
-             fv_checkpoint_restore(file, m->params, NULL, error);
-        if (!ok)
-            fv_fail(error, FV_CHECKPOINT, "%s: the vocabularies are damaged", path);
+        m->o.positions = (int)json_integer_value(json_object_get(model, "positions"));
+        forms = json_integer_value(json_object_get(model, "form_rows"));
+        lower = json_integer_value(json_object_get(model, "lower_rows"));
+        m->forms = vocab_from_json("forms", model, error);
+        m->lower = vocab_from_json("lower", model, error);
+        m->labels[1] = vocab_from_json("xpos", model, error);
+        m->labels[2] = vocab_from_json("deprel", model, error);
     }
-    json_decref(root);
-    fv_checkpoint_close(file);
-    return ok;
+    ok = ok && m->forms && m->lower && m->labels[1] && m->labels[2] &&
+         m->o.positions >= POSITIONS_RELATIVE && m->o.positions <= POSITIONS_SINUSOIDAL &&
+         forms >= 1 && lower >= 1 &&
+         build(m, (size_t)forms, (size_t)lower, 0, fv_checkpoint_numbers(file), error);
+    return model_close(path, file, root, ok, m->params, error);
 }

@@ -6,7 +6,7 @@
 
 typedef enum { POSITIONS_RELATIVE, POSITIONS_LEARNED, POSITIONS_SINUSOIDAL } tagger_positions;
 
-/* Sizes and rates; zero means the default that tagger_defaults fills in. Kept in the checkpoint. */
+/* Sizes and rates; zero means the default. Kept in the checkpoint. */
 typedef struct {
     long width, heads, layers, hidden; /* of the encoder: 128, 4, 2, 256 */
     long table_width, hash_rows;       /* of the embeddings: 128, 16384 */
@@ -41,14 +41,13 @@ typedef struct {
     int32_t *bag_ids;
 } tagger_data;
 
-void tagger_defaults(tagger_options *options);
 /* Vocabularies and a fresh network from training data. False: error says why. */
 bool tagger_new(tagger *model, const tagger_options *options, const fv_conllu *train, uint64_t seed,
                 fv_error *error);
 /* The same from a checkpoint. */
 bool tagger_load(tagger *model, const char *path, fv_error *error);
 void tagger_free(tagger *model);
-/* The JSON object that tagger_load needs back; freed with fv_memory(text, 0). */
+/* The JSON object that tagger_load needs back; freed with free. */
 char *tagger_json(const tagger *model, fv_error *error);
 
 /* Looks every word up. With gold, each UPOS must be one of the 17 tags; without, they are not read. */

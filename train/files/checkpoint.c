@@ -225,6 +225,14 @@ fv_checkpoint *fv_checkpoint_open(const char *path, fv_error *error)
     return c;
 }
 
+size_t fv_checkpoint_numbers(const fv_checkpoint *checkpoint)
+{
+    size_t numbers = 0;
+    for (size_t i = 0; i < checkpoint->zip.count; i++)
+        numbers += checkpoint->contents[i].npy.count;
+    return numbers;
+}
+
 const char *fv_checkpoint_json(const fv_checkpoint *checkpoint)
 {
     return checkpoint->json;
