@@ -426,7 +426,7 @@ static void show_sentences(const fv_conllu *file, const int32_t *tags, size_t co
 {
     for (size_t s = 0; s < file->sentences && s < count; s++) {
         size_t right = 0, words = file->offsets[s + 1] - file->offsets[s];
-        printf("%-20s %-6s %-6s\n", s ? "" : "word", s ? "" : "tagged", s ? "" : "gold");
+        printf(s == 0 ? "word                 tagged gold\n" : "\n");
         for (size_t w = file->offsets[s]; w < file->offsets[s + 1]; w++) {
             const char *gold = file->columns[w][FV_CONLLU_UPOS], *tag = fv_upos_name(tags[w]);
             bool same = strcmp(gold, tag) == 0;
