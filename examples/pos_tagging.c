@@ -26,7 +26,7 @@ static const char usage[] =
     "tagger's. FILE may be - for standard input.\n"
     "\n"
     "train options                                            default\n"
-    "  --epochs N          passes over the training data      8\n"
+    "  --epochs N          passes over the training data      16\n"
     "  --seed N            of initial values, order, dropout  1\n"
     "  --threads N         any number gives the same bits     all cores\n"
     "  --resume            goes on from --out if it is there\n"
@@ -483,7 +483,7 @@ int main(int argc, char **argv)
 {
     static const char name[] = "pos_tagging";
     arguments a = {
-        .epochs = 8, .seed = 1, .batch_words = 500, .lr = 0.0015, .count = 5, .sentence = 1};
+        .epochs = 16, .seed = 1, .batch_words = 500, .lr = 0.0015, .count = 5, .sentence = 1};
     fv_error error = {FV_OK, ""};
     const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     const int skip = *command != 0;
