@@ -1,4 +1,4 @@
-/* exp, log, tanh, erf, sigmoid and sqrt of fv_real, to be inlined into loops that vectorise.
+/* exp, log, tanh, the normal distribution, sigmoid and sqrt of fv_real, to be inlined into loops that vectorise.
  *
  * Float: no branch and no table, the same steps for every number, so that a loop has the same bits with
  * AVX2 and with AVX-512. The polynomials are minimax fits of our own (Remez). The error that a comment
@@ -110,28 +110,27 @@ static inline float fvi_sigmoid_float(float x)
     return y - y * (lost * (1 - 0.5f * e));
 }
 
-/* At most 1.5 ulp: x p(x^2) up to 1, then 1 - exp(-g(|x|)) with g = -log(1 - erf), which is smooth. */
-static inline float fvi_erf_float(float x)
+/* The chance that a normal number is below x, within 1.1e-7, and its density: exp(-x^2 / 2) serves both.
+ * The chance to be |x| or more away on one side is that times Mills' ratio, a polynomial up to 5.5. */
+static inline float fvi_normal_float(float x, float *density)
 {
-    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), square = x * x;
-    float p = 0x1.496a32p-14f;
-    p = p * square - 0x1.a3f7p-11f;
-    p = p * square + 0x1.5405b2p-8f;
-    p = p * square - 0x1.b7f90ep-6f;
-    p = p * square + 0x1.ce2cf8p-4f;
-    p = p * square - 0x1.81273ep-2f;
-    p = p * square + 0x1.06eba8p-3f;
-    const float inner = p * x + x;
-    const float a = size > 4.0f ? 4.0f : size;
-    float g = -0x1.86dd68p-13f;
-    g = g * a + 0x1.825ae6p-9f;
-    g = g * a - 0x1.65cb6ep-6f;
-    g = g * a + 0x1.a6533ep-4f;
-    g = g * a + 0x1.46baecp-1f;
-    g = g * a + 0x1.2088eap0f;
-    g = g * a + 0x1.661dfep-12f;
-    const float outer = 1 - fvi_exp_float(-g);
-    return fvi_with_sign(size > 1 ? outer : inner, x);
+    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), e = fvi_exp_float(-0.5f * x * x);
+    const float a = size > 5.5f ? 5.5f : size;
+    float p = 0x1.187c82p-25f;
+    p = p * a - 0x1.088ca2p-20f;
+    p = p * a + 0x1.c51656p-17f;
+    p = p * a - 0x1.d6bc52p-14f;
+    p = p * a + 0x1.50125ap-11f;
+    p = p * a - 0x1.6487a2p-9f;
+    p = p * a + 0x1.2af272p-7f;
+    p = p * a - 0x1.a1e7ecp-6f;
+    p = p * a + 0x1.fb0194p-5f;
+    p = p * a - 0x1.0feaacp-3f;
+    p = p * a + 0x1.ffebf6p-3f;
+    p = p * a - 0x1.988396p-2f;
+    p = p * a + 0x1.fffffep-2f;
+    *density = 0x1.988454p-2f * e; /* 1 / sqrt(2 pi) */
+    return x > 0 ? 1 - e * p : e * p;
 }
 
 /* ---- fv_real ------------------------------------------------------------------------------------- */
@@ -162,10 +161,11 @@ static inline fv_real fvi_tanh(fv_real x)
     return fvi_lift(x, y, 1 - y * y);
 }
 
-static inline fv_real fvi_erf(fv_real x)
+static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
-    const double a = creal(x);
-    return fvi_lift(x, erf(a), 1.1283791670955126 * exp(-a * a)); /* 2 / sqrt(pi) */
+    const double a = creal(x), d = 0.3989422804014327 * exp(-a * a / 2); /* 1 / sqrt(2 pi) */
+    *density = fvi_lift(x, d, -a * d);
+    return fvi_lift(x, erfc(-a * 0.7071067811865476) / 2, d);
 }
 
 static inline fv_real fvi_sigmoid(fv_real x)
@@ -197,9 +197,10 @@ static inline fv_real fvi_tanh(fv_real x)
     return tanh(x);
 }
 
-static inline fv_real fvi_erf(fv_real x)
+static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
-    return erf(x);
+    *density = 0.3989422804014327 * exp(-x * x / 2); /* 1 / sqrt(2 pi) */
+    return erfc(-x * 0.7071067811865476) / 2;
 }
 
 static inline fv_real fvi_sigmoid(fv_real x)
@@ -230,9 +231,9 @@ static inline fv_real fvi_tanh(fv_real x)
     return fvi_tanh_float(x);
 }
 
-static inline fv_real fvi_erf(fv_real x)
+static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
-    return fvi_erf_float(x);
+    return fvi_normal_float(x, density);
 }
 
 static inline fv_real fvi_sigmoid(fv_real x)

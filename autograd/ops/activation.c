@@ -31,24 +31,21 @@ FVI_OP(relu, "y = max(x, 0)", "", 2)
 static bool gelu_forward(fv_tape *t, fv_var *y)
 {
     (void)t;
-    const fv_real half = (fv_real)0.5, root = (fv_real)0.7071067811865476;
     const fv_real *restrict x = y->in[0]->value.data;
-    fv_real *restrict out = y->value.data;
+    fv_real *restrict out = y->value.data, density;
     for (size_t i = 0, n = fvi_count(y); i < n; i++)
-        out[i] = half * x[i] * (1 + fvi_erf(x[i] * root));
+        out[i] = x[i] * fvi_normal(x[i], &density);
     return true;
 }
 
 /* dx = dy * (cdf(x) + x * density(x)) */
 static void gelu_backward(fv_tape *t, fv_var *y)
 {
-    const fv_real half = (fv_real)0.5, root = (fv_real)0.7071067811865476;
-    const fv_real density = (fv_real)0.3989422804014327;
     const fv_real *restrict x = y->in[0]->value.data, *restrict dy = y->grad;
     fv_real *restrict dx = fv_grad(t, y->in[0]);
     for (size_t i = 0, n = dx ? fvi_count(y) : 0; i < n; i++) {
-        fv_real cdf = half * (1 + fvi_erf(x[i] * root));
-        dx[i] += dy[i] * (cdf + x[i] * density * fvi_exp(-half * x[i] * x[i]));
+        fv_real density, below = fvi_normal(x[i], &density);
+        dx[i] += dy[i] * (below + x[i] * density);
     }
 }
 
