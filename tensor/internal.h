@@ -169,11 +169,7 @@ typedef struct {
     void FVI_JOIN(fvi_attention_forward, ISA)(const fvi_attention *a, int threads,                 \
                                               fv_real *scratch);                                   \
     void FVI_JOIN(fvi_attention_backward, ISA)(                                                    \
-        const fvi_attention *a, const fvi_attention_grad *g, int threads, fv_real *scratch);       \
-    fv_real FVI_JOIN(fvi_dot, ISA)(size_t n, const fv_real *x, const fv_real *y);                  \
-    void FVI_JOIN(fvi_axpy, ISA)(size_t n, double alpha, const fv_real *x, fv_real *y);            \
-    double FVI_JOIN(fvi_sum, ISA)(size_t n, const fv_real *x);                                     \
-    double FVI_JOIN(fvi_sum_squares, ISA)(size_t n, const fv_real *x);
+        const fvi_attention *a, const fvi_attention_grad *g, int threads, fv_real *scratch);
 #define X(isa) FVI_KERNELS(isa)
 FVI_EACH_ISA(X)
 #undef X
@@ -183,9 +179,5 @@ FVI_EACH_ISA(X)
 #define fvi_attention_scratch  FVI_NAME(fvi_attention_scratch)
 #define fvi_attention_forward  FVI_NAME(fvi_attention_forward)
 #define fvi_attention_backward FVI_NAME(fvi_attention_backward)
-#define fvi_dot                FVI_NAME(fvi_dot)
-#define fvi_axpy               FVI_NAME(fvi_axpy)
-#define fvi_sum                FVI_NAME(fvi_sum)
-#define fvi_sum_squares        FVI_NAME(fvi_sum_squares)
 
 #endif

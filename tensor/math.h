@@ -1,4 +1,4 @@
-/* exp, log, tanh, the normal distribution, sigmoid and sqrt of fv_real, to be inlined into loops that vectorise.
+/* exp, log, tanh, the normal distribution and sqrt of fv_real, to be inlined into loops that vectorise.
  *
  * Float: no branch and no table, the same steps for every number, so that a loop has the same bits with
  * AVX2 and with AVX-512. The polynomials are minimax fits of our own (Remez). The error that a comment
@@ -101,15 +101,6 @@ static inline float fvi_tanh_float(float x)
     return fvi_with_sign(size > 0.6f ? outer : inner, x);
 }
 
-/* At most 2 ulp: 1 / (1 + exp(-x)), and exp(x) / (1 + exp(x)) where x < 0. */
-static inline float fvi_sigmoid_float(float x)
-{
-    const float e = fvi_exp_float(x < 0 ? x : -x), sum = 1 + e;
-    const float lost = e - (sum - 1); /* by rounding the sum */
-    const float y = (x < 0 ? e : 1.0f) / sum;
-    return y - y * (lost * (1 - 0.5f * e));
-}
-
 /* The chance that a normal number is below x, within 1.1e-7, and its density: exp(-x^2 / 2) serves both.
  * The chance to be |x| or more away on one side is that times Mills' ratio, a polynomial up to 5.5. */
 static inline float fvi_normal_float(float x, float *density)
@@ -168,12 +159,6 @@ static inline fv_real fvi_normal(fv_real x, fv_real *density)
     return fvi_lift(x, erfc(-a * 0.7071067811865476) / 2, d);
 }
 
-static inline fv_real fvi_sigmoid(fv_real x)
-{
-    const double e = exp(-fabs(creal(x))), y = (creal(x) < 0 ? e : 1) / (1 + e);
-    return fvi_lift(x, y, e / ((1 + e) * (1 + e)));
-}
-
 static inline fv_real fvi_sqrt(fv_real x)
 {
     const double y = sqrt(creal(x));
@@ -203,12 +188,6 @@ static inline fv_real fvi_normal(fv_real x, fv_real *density)
     return erfc(-x * 0.7071067811865476) / 2;
 }
 
-static inline fv_real fvi_sigmoid(fv_real x)
-{
-    const double e = exp(-fabs(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-
 static inline fv_real fvi_sqrt(fv_real x)
 {
     return sqrt(x);
@@ -234,11 +213,6 @@ static inline fv_real fvi_tanh(fv_real x)
 static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
     return fvi_normal_float(x, density);
-}
-
-static inline fv_real fvi_sigmoid(fv_real x)
-{
-    return fvi_sigmoid_float(x);
 }
 
 static inline fv_real fvi_sqrt(fv_real x)

@@ -222,12 +222,6 @@ static inline void fvi_pack_rows(size_t rows, size_t k, const fv_real *a, size_t
     }
 }
 
-/* How many numbers fvi_pack writes for B[k, n]. */
-static inline size_t fvi_packed(size_t n, size_t k)
-{
-    return (n + FVI_NR - 1) / FVI_NR * FVI_NR * k;
-}
-
 /* B[k, n] with B(p, j) = b[p * b_row + j * b_col], as panels [ceil(n / FVI_NR)][k][FVI_NR]. */
 static inline void fvi_pack(size_t n, size_t k, const fv_real *b, size_t b_row, size_t b_col,
                             fv_real *packed)
@@ -370,22 +364,6 @@ static inline size_t fvi_tile_row(size_t m, size_t tiles, size_t tile)
 {
     const size_t rows = m / tiles, more = m % tiles;
     return tile * rows + (tile < more ? tile : more);
-}
-
-/* C[m, n] = A[m, k] B[k, n], or C += A B when add is set, with A(i, p) = a[i * a_row + p * a_col] and B
- * as fvi_pack left it. Any m and n; meant for blocks of a size that the nearest caches hold. */
-static inline void fvi_tile(size_t m, size_t n, size_t k, const fv_real *a, size_t a_row,
-                            size_t a_col, const fv_real *packed_b, fv_real *c, size_t c_row,
-                            bool add)
-{
-    const fvi_tile_end end = {.add = add};
-    const size_t tiles = fvi_tiles(m);
-    for (size_t t = 0; t < tiles; t++) {
-        const size_t i = fvi_tile_row(m, tiles, t), rows = fvi_tile_row(m, tiles, t + 1) - i;
-        for (size_t j = 0; j < n; j += FVI_NR)
-            fvi_tile_any(rows, n - j < FVI_NR ? n - j : FVI_NR, k, a + i * a_row, a_row, a_col,
-                         packed_b + j * k, FVI_NR, c + i * c_row + j, c_row, &end);
-    }
 }
 
 #endif
