@@ -138,6 +138,7 @@ static void name_culprit(fv_sampler *s, fv_check_fn fn, void *context, const fv_
     size_t before = 0, worst_index = 0;
     int worst_input = 0;
     double worst = -1, worst_exact = 0, worst_given = 0;
+    char a[FVI_NUMBER], b[FVI_NUMBER];
     const int inputs = s->inputs;
     for (int k = 0; k < inputs; k++) {
         size_t count = fvi_count(s->input[k]);
@@ -156,10 +157,10 @@ static void name_culprit(fv_sampler *s, fv_check_fn fn, void *context, const fv_
         }
         before += count;
     }
-    fv_fail(
-        &result->error, FV_FAILED,
-        "gradient of input %d at element %zu: backward gives %.17g, the function changes by %.17g",
-        worst_input, worst_index, worst_given, worst_exact);
+    fv_fail(&result->error, FV_FAILED,
+            "gradient of input %d at element %zu: backward gives %s, the function changes by %s",
+            worst_input, worst_index, fvi_number(a, worst_given, 17),
+            fvi_number(b, worst_exact, 17));
 }
 
 /* The gradient against the derivative along each input alone (directions 1 ..) and all together. */
@@ -244,6 +245,7 @@ static double by_differences(fv_sampler *s, fv_check_fn fn, void *context, uint6
 static bool check_second(fv_sampler *s, fv_check_fn fn, void *context, const fv_gradcheck_opts *o,
                          fv_gradcheck_result *result)
 {
+    char a[FVI_NUMBER], b[FVI_NUMBER];
     result->second_order = 0;
     for (uint64_t trial = 0; trial < (uint64_t)o->directions; trial++) {
         const uint64_t u = o->seed + 100 + 2 * trial, v = u + 1;
@@ -255,13 +257,14 @@ static bool check_second(fv_sampler *s, fv_check_fn fn, void *context, const fv_
             result->second_order = error;
         if (!(error <= o->second_order))
             return fv_fail(&result->error, FV_FAILED,
-                           "second derivative is not symmetric: u'Hv %.17g, v'Hu %.17g", uhv, vhu);
+                           "second derivative is not symmetric: u'Hv %s, v'Hu %s",
+                           fvi_number(a, uhv, 17), fvi_number(b, vhu, 17));
         double given = by_differences(s, fn, context, u, v, &scale);
         if (!(fabs(uhv - given) <= 1e-7 * (scale > 1 ? scale : 1)))
             return fv_fail(&result->error, FV_FAILED,
-                           "second derivative: backward's tangent gives u'Hv %.17g, its gradients "
-                           "change by %.17g",
-                           uhv, given);
+                           "second derivative: backward's tangent gives u'Hv %s, its gradients "
+                           "change by %s",
+                           fvi_number(a, uhv, 17), fvi_number(b, given, 17));
     }
     return true;
 }

@@ -106,6 +106,14 @@ void fvi_arena_free(fvi_arena *arena);
 /* A 64-bit hash of bytes (FNV-1a, then mixed). */
 uint64_t fvi_hash(const void *bytes, size_t length);
 
+/* ---- numbers as texts ---------------------------------------------------------------------------- */
+
+/* What printf("%.*g") writes, 1 to 17 digits, with a point in every locale. */
+enum { FVI_NUMBER = 40 };
+const char *fvi_number(char text[FVI_NUMBER], double x, int digits);
+/* Puts a point where a locale's decimal separator stands in a printed number. */
+void fvi_use_point(char *text);
+
 /* ---- masks, for kernels -------------------------------------------------------------------------- */
 
 /* The key positions that rules alone (not edges, not bytes) allow query position i of a segment with

@@ -35,14 +35,15 @@ const char *fv_shape_text(fv_shape shape, char text[160])
 
 static void print_number(FILE *out, fv_real x)
 {
-    fprintf(out, "%.6g", (double)fv_re(x));
+    char text[FVI_NUMBER];
+    fputs(fvi_number(text, (double)fv_re(x), 6), out);
     if (fv_im(x) != 0)
-        fprintf(out, "%+.6gi", (double)fv_im(x));
+        fprintf(out, "%s%si", fv_im(x) > 0 ? "+" : "", fvi_number(text, (double)fv_im(x), 6));
 }
 
 enum { SHOWN = 3 }; /* of a long axis, at each end */
 
-/* An axis is printed whole up to 2 * SHOWN + 2 entries; depth counts recursions, at most FV_MAX_RANK. */
+/* An axis is printed whole up to 2 * SHOWN + 2 entries. Recursion goes FV_MAX_RANK deep at most. */
 static void print_axis(FILE *out, fv_tensor x, int axis, size_t from, size_t count)
 {
     if (axis == x.shape.rank) {
@@ -71,6 +72,10 @@ static void print_axis(FILE *out, fv_tensor x, int axis, size_t from, size_t cou
 
 void fv_tensor_print(FILE *out, fv_tensor x)
 {
+    if (x.data == NULL || x.shape.rank < 0 || x.shape.rank > FV_MAX_RANK) {
+        fputs("(none)\n", out);
+        return;
+    }
     print_axis(out, x, 0, 0, fv_shape_count(x.shape));
     fputc('\n', out);
 }

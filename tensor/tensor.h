@@ -99,7 +99,8 @@ size_t fv_shape_count(fv_shape shape);
 bool fv_shape_equal(fv_shape a, fv_shape b);
 /* Writes "[4, 6]" into text and returns it. */
 const char *fv_shape_text(fv_shape shape, char text[160]);
-/* Prints a tensor to a stream the way numpy does: nested brackets, long axes abbreviated. */
+/* Prints a tensor to a stream: nested brackets, six digits a number, "..." for the middle of an axis of more
+ * than eight; "(none)" without data. */
 void fv_tensor_print(FILE *out, fv_tensor x);
 
 /* ---- segments -------------------------------------------------------------------------------- */

@@ -136,6 +136,7 @@ static bool resolve(fv_tape *t, const char *op, const fv_attention_opts *opts, c
 {
     fv_error error = {FV_OK, ""};
     const fv_attention_opts none = {0};
+    char text[FVI_NUMBER];
     if (opts == NULL)
         opts = &none;
     o->heads = opts->heads ? opts->heads : 1;
@@ -148,7 +149,7 @@ static bool resolve(fv_tape *t, const char *op, const fv_attention_opts *opts, c
     o->qk = q_columns / o->heads;
     o->scale = opts->scale != 0 ? opts->scale : 1 / sqrt((double)o->qk);
     if (!(opts->dropout >= 0 && opts->dropout < 1)) {
-        fv_refuse(t, op, "dropout %g, expected 0 <= p < 1", opts->dropout);
+        fv_refuse(t, op, "dropout %s, expected 0 <= p < 1", fvi_number(text, opts->dropout, 6));
         return false;
     }
     o->dropout = t->mode == FV_TRAIN ? opts->dropout : 0;

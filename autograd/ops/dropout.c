@@ -61,10 +61,12 @@ FVI_OP(dropout, "y = x / (1 - p) with probability 1 - p, else 0",
 #if FVI_ONCE
 fv_var *fv_dropout(fv_tape *t, fv_var *x, double p)
 {
+    char text[FVI_NUMBER];
     if (!given(t, "dropout", x))
         return NULL;
     if (!(p >= 0 && p < 1))
-        return fv_refuse(t, "dropout", "probability %g, expected 0 <= p < 1", p);
+        return fv_refuse(t, "dropout", "probability %s, expected 0 <= p < 1",
+                         fvi_number(text, p, 6));
     if (t->mode != FV_TRAIN || p == 0)
         return x;
     const dropout_options options = {fv_tape_rng(t), p};

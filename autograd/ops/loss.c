@@ -79,13 +79,15 @@ fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
 {
     const char *op = "cross_entropy";
     const double smoothing = opts ? opts->smoothing : 0;
+    char text[FVI_NUMBER];
     size_t counted = 0;
     if (!given(t, op, x) || !fvi_is_matrix(t, op, "input", x))
         return NULL;
     if (labels == NULL)
         return fv_refuse(t, op, "no labels");
     if (!(smoothing >= 0 && smoothing < 1))
-        return fv_refuse(t, op, "smoothing %g, expected 0 <= s < 1", smoothing);
+        return fv_refuse(t, op, "smoothing %s, expected 0 <= s < 1",
+                         fvi_number(text, smoothing, 6));
     for (size_t r = 0; r < fvi_rows(x); r++) {
         if (labels[r] >= 0 && (size_t)labels[r] >= fvi_columns(x))
             return fv_refuse(t, op, "label %d of row %zu is not below the %zu classes of %s",
