@@ -110,29 +110,16 @@ bool fv_backward(fv_tape *t, fv_var *loss)
     return fv_tape_ok(t);
 }
 
-static const fvi_use *use_of(const fv_tape *t, const fv_param *param)
-{
-    size_t at = (size_t)fvi_hash(&param, sizeof param);
-    for (size_t tries = 0; tries < t->uses_capacity; tries++) {
-        const fvi_use *use = &t->uses[at++ & (t->uses_capacity - 1)];
-        if (use->param == param)
-            return use->var ? use : NULL;
-        if (use->param == NULL)
-            return NULL;
-    }
-    return NULL;
-}
-
 const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param)
 {
-    const fvi_use *use = use_of(t, param);
-    return use ? use->var->grad : NULL;
+    const fvi_use *use = fvi_find_use(t, param);
+    return use != NULL && use->var != NULL ? use->var->grad : NULL;
 }
 
 size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
                   const fv_real **grad)
 {
-    const fvi_use *use = use_of(t, param);
+    const fvi_use *use = fvi_find_use(t, param);
     if (use == NULL || use->touched == 0)
         return 0;
     *rows = use->rows;

@@ -61,6 +61,9 @@ struct fv_tape {
     size_t uses_count, uses_capacity;
 };
 
+/* What the tape knows about a parameter, or where that will be kept (param is NULL there); NULL when the
+ * tape has met no parameter yet. */
+fvi_use *fvi_find_use(const fv_tape *t, const fv_param *param);
 /* fv_record of a built-in op. */
 fv_var *fvi_record(fv_tape *t, fvi_op_id id, fv_shape shape, const void *options, size_t size,
                    int inputs, fv_var *const *in);
@@ -68,14 +71,15 @@ fv_var *fvi_record(fv_tape *t, fvi_op_id id, fv_shape shape, const void *options
 void *fvi_tape_take(fv_tape *t, size_t count, size_t size);
 /* Whether x is one of the tape's matrices [rows, d] (d > 0 columns); refuses with the op's name otherwise. */
 bool fvi_is_matrix(fv_tape *t, const char *op, const char *what, const fv_var *x);
-/* x's sizes as a matrix: all axes but the last, and the last. */
-static inline size_t fvi_columns(const fv_var *x)
-{
-    return x->value.shape.rank == 0 ? 1 : x->value.shape.size[x->value.shape.rank - 1];
-}
+/* How many numbers x holds. */
 static inline size_t fvi_count(const fv_var *x)
 {
     return fv_shape_count(x->value.shape);
+}
+/* x's sizes as a matrix: the last axis, and all others. */
+static inline size_t fvi_columns(const fv_var *x)
+{
+    return x->value.shape.rank == 0 ? 1 : x->value.shape.size[x->value.shape.rank - 1];
 }
 static inline size_t fvi_rows(const fv_var *x)
 {

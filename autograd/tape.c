@@ -184,7 +184,7 @@ fv_var *fv_input(fv_tape *t, fv_shape shape, const fv_real *data)
     return v;
 }
 
-static fvi_use *find_use(const fv_tape *t, const fv_param *param)
+fvi_use *fvi_find_use(const fv_tape *t, const fv_param *param)
 {
     if (t->uses_capacity == 0)
         return NULL;
@@ -210,7 +210,7 @@ static bool room_for_use(fv_tape *t)
     t->uses_capacity = capacity;
     for (size_t i = 0; i < old_capacity; i++)
         if (old[i].param != NULL) {
-            fvi_use *use = find_use(t, old[i].param);
+            fvi_use *use = fvi_find_use(t, old[i].param);
             *use = old[i];
             if (use->var != NULL)
                 use->var->use = use;
@@ -227,7 +227,7 @@ fv_var *fv_use(fv_tape *t, const fv_param *param)
         return fv_refuse(t, "use", "no parameter (the set's error says why)");
     if (!room_for_use(t))
         return NULL;
-    fvi_use *use = find_use(t, param);
+    fvi_use *use = fvi_find_use(t, param);
     if (use->var != NULL)
         return use->var;
     fv_var *v = append(t, param->value.shape, param->value.data);
