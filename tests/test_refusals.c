@@ -345,6 +345,21 @@ Test(refusals, attention)
     refuse_all(attention_that_does_not_fit);
 }
 
+/* Heads by width of a value overflow; without rows such shapes cost nothing. */
+Test(refusals, attention_too_wide)
+{
+    const size_t many = (size_t)1 << 32;
+    const fv_attention_opts opts = {.heads = many, .kv_heads = 1};
+    fv_tape *t = fv_tape_new(NULL);
+    fv_tape_begin(t, FV_EVAL, 1, 1);
+    fv_var *wide = fv_constant(t, FV_SHAPE(0, many), numbers);
+    fv_var *narrow = fv_constant(t, FV_SHAPE(0, 1), numbers);
+    cr_expect_null(fv_attention(t, wide, narrow, wide, NULL, &opts));
+    cr_expect_str_eq(fv_tape_error(t)->text,
+                     "attention: 4294967296 heads of width 4294967296: wider than can be");
+    fv_tape_free(t);
+}
+
 Test(refusals, null_inputs)
 {
     refuse_all(null_inputs);
@@ -416,7 +431,8 @@ Test(refusals, attention_weights)
     for (size_t cut = 0; cut < 2; cut++) {
         const fv_mask mask = {.queries = cut ? &segments : NULL};
         fv_tape_begin(t, FV_EVAL, 1, 1);
-        fv_var *y = fv_self_attention(t, fv_input(t, FV_SHAPE(4, 6), data), &mask, NULL);
+        fv_var *y = fv_self_attention(t, fv_input(t, FV_SHAPE(4, 6), data), &mask,
+                                      &(fv_attention_opts){.kv_heads = 1}); /* as the default */
         cr_expect_not_null(fv_attention_weights(t, y, cut).data);
         cr_expect_null(fv_attention_weights(t, y, 1 + cut).data);
         cr_expect_str_eq(fv_tape_error(t)->text, cut ? "attention_weights: segment 2 of 2"

@@ -242,7 +242,8 @@ fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x)
         if (fvi_rows(x[k]) != fvi_rows(x[0]))
             return fv_refuse(t, "concat", "%s beside %s: rows differ", fv_describe(t, x[0]),
                              fv_describe(t, x[k]));
-        columns += fvi_columns(x[k]);
+        if (!fvi_add(columns, fvi_columns(x[k]), &columns))
+            return fv_refuse(t, "concat", "more columns than there can be");
     }
     return fvi_record(t, FVI_OP_concat, FV_SHAPE(fvi_rows(x[0]), columns), NULL, 0, count, x);
 }

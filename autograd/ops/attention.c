@@ -192,7 +192,10 @@ fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask 
             t, op, "queries %s of %zu heads, keys %s and values %s of %zu: widths do not fit",
             fv_describe(t, q), o.heads, fv_describe(t, k), fv_describe(t, v), o.kv_heads);
     o.vd = fvi_columns(v) / o.kv_heads;
-    return fvi_record(t, FVI_OP_attention, FV_SHAPE(fvi_rows(q), o.heads * o.vd), &o, sizeof o, 4,
+    size_t width;
+    if (!fvi_mul(o.heads, o.vd, &width))
+        return fv_refuse(t, op, "%zu heads of width %zu: wider than can be", o.heads, o.vd);
+    return fvi_record(t, FVI_OP_attention, FV_SHAPE(fvi_rows(q), width), &o, sizeof o, 4,
                       (fv_var *[]){q, k, v, opts ? opts->relative : NULL});
 }
 
@@ -203,7 +206,8 @@ fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
     attention_options o = {.masked = false};
     if (!given(t, op, qkv) || !fvi_is_matrix(t, op, "input", qkv))
         return NULL;
-    if (fvi_columns(qkv) % 3 != 0 || (opts && opts->kv_heads && opts->kv_heads != opts->heads))
+    if (fvi_columns(qkv) % 3 != 0 ||
+        (opts && opts->kv_heads && opts->kv_heads != (opts->heads ? opts->heads : 1)))
         return fv_refuse(t, op, "%s is not query, key and value of equal width",
                          fv_describe(t, qkv));
     size_t rows = fvi_rows(qkv), d = fvi_columns(qkv) / 3;
@@ -255,7 +259,12 @@ fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
         queries = qs->offsets[segment + 1] - q;
         keys = ks->offsets[segment + 1] - k;
     }
-    fv_real *w = fv_tape_alloc(t, a.heads * queries * keys, sizeof *w);
+    size_t count;
+    if (!fvi_mul(queries, keys, &count) || !fvi_mul(count, a.heads, &count)) {
+        fv_refuse(t, "attention_weights", "more weights than there can be");
+        return nothing;
+    }
+    fv_real *w = fv_tape_alloc(t, count, sizeof *w);
     for (size_t h = 0; w != NULL && h < a.heads; h++)
         for (size_t i = 0; i < queries; i++)
             for (size_t j = 0; j < keys; j++)
