@@ -252,6 +252,99 @@ Test(fit, a_step_allocates_nothing)
     fv_params_free(m.params);
 }
 
+/* Samples without rows are left out of the mean, a batch of nothing else teaches nothing. */
+Test(fit, samples_without_rows)
+{
+    fv_error error = {FV_OK, ""};
+    fv_fit_result result;
+    toy m;
+    make(&m);
+    const uint64_t before = digest(m.params);
+    for (size_t s = 1; s < 10; s++)
+        m.offsets[s] = 0;
+    cr_assert(fit_with(&m, (fv_fit_opts){.batch.batch_rows = 12}, &result, &error), "%s",
+              error.text);
+    cr_expect(result.loss > 0 && isfinite(result.loss));
+    fv_params_free(m.params);
+    make(&m);
+    memset(m.offsets, 0, sizeof m.offsets);
+    cr_assert(fit_with(&m, (fv_fit_opts){.epochs = 2}, &result, &error), "%s", error.text);
+    cr_expect(result.steps > 0 && result.loss == 0);
+    cr_expect_eq(digest(m.params), before);
+    int32_t none = 7;
+    const fv_task task = {&m, SAMPLES, m.offsets, NULL, scores, false, NULL};
+    cr_assert(fv_predict(&task, 2, &none, NULL, &error), "%s", error.text);
+    cr_expect_eq(none, 7);
+    fv_params_free(m.params);
+}
+
+Test(fit, one_sample_and_none)
+{
+    fv_error error = {FV_OK, ""};
+    fv_fit_result result;
+    int32_t labels[9];
+    toy m;
+    make(&m);
+    fv_task task = {&m, 1, m.offsets, loss, scores, false, NULL};
+    cr_assert(fv_fit(m.params, &task, NULL, &result, &error), "%s", error.text);
+    cr_expect_eq(result.steps, 1);
+    cr_assert(fv_predict(&task, 8, labels, NULL, &error), "%s", error.text);
+    task.samples = 0;
+    cr_assert(fv_predict(&task, 8, NULL, NULL, &error), "%s", error.text);
+    cr_expect_not(fv_fit(m.params, &task, NULL, &result, &error));
+    cr_expect_str_eq(error.text, "fit: the task has no samples or no loss");
+    fv_params_free(m.params);
+}
+
+static fv_var *loss_over_nan(const void *model, fv_tape *t, const size_t *samples, size_t count,
+                             double *weight)
+{
+    fv_var *y = loss(model, t, samples, count, weight);
+    *weight = (double)NAN;
+    return y;
+}
+
+static fv_var *no_classes(const void *model, fv_tape *t, const size_t *samples, size_t count)
+{
+    static const fv_real nothing[1];
+    const toy *m = model;
+    return fv_constant(t, FV_SHAPE(m->offsets[samples[count - 1] + 1] - m->offsets[samples[0]], 0),
+                       nothing);
+}
+
+Test(fit, refuses_what_makes_no_sense)
+{
+    int32_t labels[SAMPLES * 9];
+    double probability[SAMPLES * 9];
+    fv_error error = {FV_OK, ""};
+    toy m;
+    make(&m);
+    fv_task task = {&m, SAMPLES, m.offsets, loss_over_nan, no_classes, false, NULL};
+    cr_expect_not(fv_fit(m.params, &task, NULL, NULL, &error));
+    cr_expect_str_eq(error.text, "step 0: the loss is a sum over nan, expected 0 or more");
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_predict(&task, 1, labels, probability, &error));
+    cr_expect(strstr(error.text, "the scores are not"), "%s", error.text);
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_predict(&task, 1, NULL, NULL, &error));
+    cr_expect_str_eq(error.text, "predict: no scores, or no room for labels");
+    m.offsets[1] = 7;
+    m.offsets[2] = 3;
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_fit(m.params, &task, NULL, NULL, &error));
+    cr_expect_str_eq(error.text, "fit: the task's samples: segments: offset 2 falls from 7 to 3");
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_predict(&task, 1, labels, NULL, &error));
+    cr_expect(strstr(error.text, "predict: the task's samples: segments: offset 2 falls"));
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_predict(NULL, 1, labels, NULL, &error));
+    cr_expect_str_eq(error.text, "predict: no task, or one without offsets");
+    error = (fv_error){FV_OK, ""};
+    cr_expect_not(fv_optimizer_step(NULL, NULL, 0, 1, 1, 0, 1, NULL, &error));
+    cr_expect_eq(error.status, FV_USAGE);
+    fv_params_free(m.params);
+}
+
 Test(fit, predict_is_the_same_alone_and_in_chunks)
 {
     toy m;

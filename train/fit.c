@@ -1,7 +1,5 @@
 /* fv_fit: batches cut into shards, one tape a shard, gradients summed in a fixed tree. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +34,9 @@ static double now(void)
 
 static bool resolve(fv_fit_opts *o, const fv_task *task, fv_error *error)
 {
-    if (task == NULL || task->loss == NULL || task->offsets == NULL || task->samples == 0)
+    if (!fvi_task_check(task, "fit", error))
+        return false;
+    if (task->loss == NULL || task->samples == 0)
         return fv_fail(error, FV_USAGE, "fit: the task has no samples or no loss");
     o->epochs = o->epochs ? o->epochs : 1;
     o->shards = o->shards ? o->shards : 4;
@@ -177,11 +177,10 @@ static bool step(run *r, const size_t *samples, size_t count)
 {
     const int shards = r->o.shards;
     double loss = 0, weight = 0;
+    char text[FVI_NUMBER];
     cut(r, samples, count);
-#ifdef _OPENMP
 #pragma omp parallel for schedule(dynamic, 1)                                                      \
     num_threads(r->o.threads) if (shards > 1 && r->o.threads > 1)
-#endif
     for (int s = 0; s < shards; s++)
         run_shard(r, samples, (size_t)s);
     for (int s = 0; s < shards; s++) {
@@ -193,7 +192,11 @@ static bool step(run *r, const size_t *samples, size_t count)
         loss += r->losses[s] ? (double)fv_re(r->losses[s]->value.data[0]) : 0;
         weight += r->weights[s];
     }
-    if (!(weight > 0)) { /* nothing to learn from, say, a batch without labels */
+    if (!(weight >= 0 && isfinite(weight)))
+        return fv_fail(r->error, FV_USAGE,
+                       "step %llu: the loss is a sum over %s, expected 0 or more",
+                       (unsigned long long)r->at.step, fvi_number(text, weight, 6));
+    if (weight == 0) { /* nothing to learn from, say, a batch without labels */
         r->at.step++;
         return true;
     }

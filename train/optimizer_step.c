@@ -268,6 +268,8 @@ static void update_all(const fv_optimizer *o, const fvi_step *step, int threads)
 static bool check(const fv_optimizer *o, fv_tape *const *tapes, int count, double scale, double lr,
                   double clip, fv_error *error)
 {
+    if (o == NULL)
+        return fv_fail(error, FV_USAGE, "optimiser: there is none (fv_optimizer_new says why)");
     if (fv_params_count(o->params) != o->count)
         return fv_fail(error, FV_USAGE,
                        "optimiser: made for %zu parameters, the set now has %zu: make it last",

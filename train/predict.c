@@ -1,8 +1,17 @@
 /* fv_predict: the likeliest labels of all samples, chunks of them side by side. */
-#include "tensor/internal.h"
-#include "train/train.h"
+#include "train/internal.h"
 
 enum { CHUNK_ROWS = 1024 };
+
+bool fvi_task_check(const fv_task *task, const char *who, fv_error *error)
+{
+    fv_error why = {FV_OK, ""};
+    if (task == NULL || task->offsets == NULL)
+        return fv_fail(error, FV_USAGE, "%s: no task, or one without offsets", who);
+    const fv_segments samples = {task->samples, task->offsets};
+    return fv_segments_check(&samples, task->offsets[task->samples], &why) ||
+           fv_fail(error, FV_USAGE, "%s: the task's samples: %s", who, why.text);
+}
 
 /* Samples first .. end - 1 on one tape. */
 static bool predict_chunk(const fv_task *task, fv_tape *t, const size_t *samples, size_t first,
@@ -10,7 +19,7 @@ static bool predict_chunk(const fv_task *task, fv_tape *t, const size_t *samples
 {
     fv_tape_begin(t, FV_EVAL, 0, 0);
     const fv_var *y = task->scores(task->model, t, samples + first, end - first);
-    if (y == NULL || y->value.shape.rank != 2)
+    if (y == NULL || y->value.shape.rank != 2 || y->value.shape.size[1] == 0)
         return false;
     const size_t results = y->value.shape.size[0], classes = y->value.shape.size[1];
     const size_t at = task->per_sample ? first : task->offsets[first];
@@ -50,8 +59,10 @@ static void keep_error(const fv_tape *t, fv_error *error)
 bool fv_predict(const fv_task *task, int threads, int32_t *labels, double *probability,
                 fv_error *error)
 {
-    if (task == NULL || task->scores == NULL || task->offsets == NULL)
-        return fv_fail(error, FV_USAGE, "predict: the task has no samples or no scores");
+    if (!fvi_task_check(task, "predict", error))
+        return false;
+    if (task->scores == NULL || (labels == NULL && task->samples > 0))
+        return fv_fail(error, FV_USAGE, "predict: no scores, or no room for labels");
     size_t *samples = fvi_calloc(task->samples + 1, sizeof *samples);
     size_t *cuts = fvi_calloc(task->samples + 1, sizeof *cuts);
     bool ok = samples != NULL && cuts != NULL;
@@ -59,22 +70,18 @@ bool fv_predict(const fv_task *task, int threads, int32_t *labels, double *proba
         samples[s] = s;
     const size_t chunks = ok ? cut_chunks(task, cuts) : 0;
     threads = threads > 0 ? threads : fv_threads_available();
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads) if (threads > 1 && chunks > 1)
-#endif
+    if ((size_t)threads > chunks)
+        threads = chunks > 0 ? (int)chunks : 1;
+#pragma omp parallel num_threads(threads) if (threads > 1)
     {
         fv_tape *t = fv_tape_new(NULL);
         bool mine = t != NULL;
-#ifdef _OPENMP
 #pragma omp for schedule(dynamic, 1)
-#endif
         for (size_t c = 0; c < chunks; c++)
             mine =
                 mine && predict_chunk(task, t, samples, cuts[c], cuts[c + 1], labels, probability);
         if (!mine) {
-#ifdef _OPENMP
 #pragma omp critical(fvi_predict)
-#endif
             {
                 ok = false;
                 if (t != NULL)
