@@ -78,6 +78,8 @@ bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *e
     const fv_segments all = {edges->rows, edges->offsets};
     if (!fv_segments_check(&all, edges->offsets ? edges->offsets[edges->rows] : 0, error))
         return false;
+    if (edges->keys == NULL && edges->offsets[edges->rows] > 0)
+        return fv_fail(error, FV_USAGE, "mask: edges without keys");
     for (size_t i = 0; i < edges->rows; i++)
         for (size_t e = edges->offsets[i]; e < edges->offsets[i + 1]; e++) {
             if (edges->keys[e] < 0 || (size_t)edges->keys[e] >= keys)

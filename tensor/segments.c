@@ -8,7 +8,7 @@ size_t fv_segments_rows(const fv_segments *segments)
 
 bool fv_segments_check(const fv_segments *segments, size_t rows, fv_error *error)
 {
-    const size_t *at = segments->offsets;
+    const size_t *at = segments != NULL ? segments->offsets : NULL;
     if (at == NULL)
         return fv_fail(error, FV_USAGE, "segments: no offsets");
     if (at[0] != 0)

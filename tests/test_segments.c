@@ -17,6 +17,9 @@ Test(segments, find_and_check)
     cr_expect_eq(fv_segments_find(&s, 5), 3);
     cr_expect_not(fv_segments_check(&s, 6, &error));
     cr_expect(strstr(error.text, "they hold 5 rows, the input has 6"), "%s", error.text);
+    error = (fv_error){0};
+    cr_expect_not(fv_segments_check(NULL, 0, &error));
+    cr_expect_str_eq(error.text, "segments: no offsets");
 }
 
 /* The rule read off the documentation, pair by pair. */
@@ -113,7 +116,7 @@ Test(mask, refuses_what_does_not_fit)
     const fv_segments two = {2, at}, single = {1, one};
     const int32_t far[] = {0, 9}, twice[] = {1, 0};
     const size_t pair_at[] = {0, 2, 2, 2, 2};
-    const fv_graph out = {4, edge_at, far}, falls = {4, pair_at, twice};
+    const fv_graph out = {4, edge_at, far}, falls = {4, pair_at, twice}, bare = {4, edge_at, NULL};
     const struct {
         fv_mask mask;
         const char *says;
@@ -121,6 +124,7 @@ Test(mask, refuses_what_does_not_fit)
         {{.queries = &two, .keys = &single}, "2 query segments meet 1 key segments"},
         {{.queries = &two, .left = -2}, "window radii -2 and 0"},
         {{.edges = &out}, "edge 1 of row 1 leads to key 9 of 4"},
+        {{.edges = &bare}, "edges without keys"},
         {{.edges = &falls}, "the keys of row 0 do not ascend at edge 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
