@@ -64,11 +64,13 @@ typedef struct {
  * last: layers point into it. */
 fv_params *fv_params_new(uint64_t seed);
 void fv_params_free(fv_params *params);
-/* The root scope, and one below another: fv_under(s, "layers.%d", i). */
+/* The root scope, and one below another: fv_under(s, "layers.%d", i), in at most 199 bytes. */
 fv_scope fv_root(fv_params *params);
 fv_scope fv_under(fv_scope scope, const char *format, ...) FV_PRINTF(2, 3);
-/* A new parameter; NULL (and the set keeps the error) when the name is taken or memory is out. */
+/* A new parameter, owned by the set. NULL, and the set keeps the error, when the name is taken, the shape
+ * holds no numbers, a limit is passed or memory is out; or after an earlier error. */
 fv_param *fv_param_new(fv_scope scope, const char *name, fv_shape shape, fv_init init);
+/* How many parameters there are, and each of them, by place or by name; NULL when there is none such. */
 size_t fv_params_count(const fv_params *params);
 fv_param *fv_params_at(const fv_params *params, size_t index);
 fv_param *fv_params_find(const fv_params *params, const char *name);
@@ -104,21 +106,23 @@ void fv_tape_begin(fv_tape *tape, fv_mode mode, uint64_t seed, uint64_t step);
 bool fv_tape_ok(const fv_tape *tape);
 /* The first error since fv_tape_begin; status FV_OK when there is none. */
 const fv_error *fv_tape_error(const fv_tape *tape);
+/* The mode that fv_tape_begin set. */
 fv_mode fv_tape_mode(const fv_tape *tape);
 /* The random stream of the value that is recorded next: a function of (seed, step, place on the tape). */
-fv_rng fv_tape_rng(const fv_tape *t);
+fv_rng fv_tape_rng(const fv_tape *tape);
 /* Bytes of values and gradients: now, and the most there ever were. */
 size_t fv_tape_bytes(const fv_tape *tape, size_t *peak);
 /* Memory that lives until the next fv_tape_begin, cleared; NULL (and the tape keeps the error) when out. */
 void *fv_tape_alloc(fv_tape *tape, size_t count, size_t size);
-/* The n-th value (from 0) that an op of that name recorded; NULL when there are fewer. */
+/* The n-th value (from 0) that the op of that name in docs/ops.md recorded; NULL when there are fewer. */
 fv_var *fv_tape_find(const fv_tape *tape, const char *op, size_t n);
 
-/* A value from numbers that the caller keeps alive until the tape is done with them. */
+/* A value from numbers that the caller keeps alive until the tape is done with them; it only reads them.
+ * NULL without data, or when the shape cannot be. */
 fv_var *fv_constant(fv_tape *t, fv_shape shape, const fv_real *data);
 /* The same, with a gradient. */
 fv_var *fv_input(fv_tape *t, fv_shape shape, const fv_real *data);
-/* A parameter on this tape: the same value each time in a step. */
+/* A parameter on this tape: the same value each time in a step. NULL (an error) for NULL. */
 fv_var *fv_use(fv_tape *t, const fv_param *param);
 /* Fills the gradients of everything that the one-number loss depends on, seeded with 1. False: the
  * tape's error says why (the first failed op, or a loss that is not one number). */
@@ -131,16 +135,17 @@ size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
                   const fv_real **grad);
 
 /* ---- ops ----------------------------------------------------------------------------------------
- * What docs/ops.md lists with formulas. Shapes are (input) -> output. Numbers, ids, labels, segments and
- * masks are read again by fv_backward: keep them as they are until then. */
+ * docs/ops.md lists formulas and sources. Shapes are input -> output. A shape or number that does not fit
+ * is an error of the tape, and the result NULL. Numbers, ids, labels, segments and masks are read again by
+ * fv_backward: keep them as they are until then. */
 
 fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b);       /* a + b, b may be [d] to a's [.., d] */
 fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b);       /* a * b, elementwise, equal shapes */
 fv_var *fv_scale(fv_tape *t, fv_var *x, double factor); /* factor * x */
 fv_var *fv_relu(fv_tape *t, fv_var *x);                 /* max(x, 0) */
 fv_var *fv_gelu(fv_tape *t, fv_var *x); /* x * normal_cdf(x); Hendrycks and Gimpel, 2016 */
-fv_var *fv_tanh(fv_tape *t, fv_var *x);
-fv_var *fv_sum(fv_tape *t, fv_var *x);                     /* -> scalar */
+fv_var *fv_tanh(fv_tape *t, fv_var *x); /* tanh(x) */
+fv_var *fv_sum(fv_tape *t, fv_var *x);  /* -> scalar */
 fv_var *fv_reshape(fv_tape *t, fv_var *x, fv_shape shape); /* a view; the counts must agree */
 /* [rows, d0], [rows, d1], .. -> [rows, d0 + d1 + ..]; at most FV_MAX_INPUTS. */
 fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x);
@@ -181,8 +186,8 @@ typedef struct {
     size_t kv_heads; /* grouped heads; default: heads */
     double scale;    /* default 1 / sqrt(width of a head) */
     double dropout;  /* of the weights, in FV_TRAIN */
-    fv_var *
-        relative; /* [heads, 2 clip + 1], added to the score by clamped distance j - i; default none */
+    /* [heads, 2 clip + 1]: added to the score, by distance j - i clamped to +-clip; default none. */
+    fv_var *relative;
 } fv_attention_opts;
 /* softmax(scale q k^T + relative | mask) v for each head: [queries, heads * qk], [keys, kv_heads * qk],
  * [keys, kv_heads * vd] -> [queries, heads * vd]. A row that sees nothing gives zeros. Vaswani et al., 2017. */
@@ -191,12 +196,14 @@ fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask 
 /* The same when q, k and v stand side by side: [rows, 3 d] -> [rows, d]. */
 fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
                           const fv_attention_opts *opts);
-/* The weights behind attention value y for one segment: [heads, queries, keys], in memory of the tape. */
+/* The weights behind attention value y for one segment, before dropout: [heads, queries, keys], in memory
+ * of the tape. Without data (an error) when y is no attention, or there is no such segment. */
 fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment);
 
-/* softmax of each row over the last axis, no history: for predictions. */
+/* softmax of each row over the last axis, in memory of the tape, without history: for predictions.
+ * Without data when x is NULL, or the tape has an error. */
 fv_tensor fv_softmax_rows(fv_tape *t, const fv_var *x);
-/* The column of the largest number of each row, the first of equals: labels[rows]. */
+/* The column of the largest number of each row, the first of equals: labels[rows]. NULL has no rows. */
 void fv_argmax_rows(const fv_var *x, int32_t *labels);
 
 /* ---- gradient checks ---------------------------------------------------------------------------- */
@@ -204,7 +211,7 @@ void fv_argmax_rows(const fv_var *x, int32_t *labels);
 /* Hands out the inputs of a function under check: the same numbers on every call, plus the step that
  * the check takes. */
 typedef struct fv_sampler fv_sampler;
-/* An input with values uniform in [low, high), kept at least 0.05 away from zero. */
+/* An input with values uniform in [low, high), kept at least 0.05 away from zero; at most 24 a call. */
 fv_var *fv_sample(fv_sampler *s, fv_shape shape, double low, double high);
 /* The tape of this call, and a random stream for what is not an input. */
 fv_tape *fv_sampler_tape(fv_sampler *s);
@@ -215,11 +222,12 @@ typedef fv_var *(*fv_check_fn)(fv_sampler *s, void *context);
 
 typedef struct {
     uint64_t seed;
-    double
-        first_order; /* largest relative error of the gradient accepted; default 1e-12 exact, 1e-7 else */
-    double second_order; /* the same for the Hessian's symmetry; default 1e-10. It must also be what
-                          * differences of gradients give, to 1e-7 */
-    int directions;      /* random directions tried besides each input's own; default 3 */
+    /* Largest relative error of the gradient accepted; default 1e-12 in the complex build, else 1e-7. */
+    double first_order;
+    /* The same for the Hessian's symmetry; default 1e-10. It must also be what differences of gradients
+     * give, to 1e-7. */
+    double second_order;
+    int directions; /* random directions tried besides each input's own; default 3 */
 } fv_gradcheck_opts;
 
 typedef struct {

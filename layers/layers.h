@@ -19,6 +19,7 @@ typedef struct {
 typedef struct {
     bool no_bias;
 } fv_linear_opts;
+/* opts NULL: with bias. */
 fv_linear fv_linear_init(fv_scope scope, size_t in, size_t out, const fv_linear_opts *opts);
 /* [rows, in] -> [rows, out], and the same with relu folded in. */
 fv_var *fv_linear_forward(fv_tape *t, const fv_linear *layer, fv_var *x);
@@ -30,10 +31,10 @@ typedef struct {
     fv_param *weight; /* [count, d], normal */
 } fv_embedding;
 typedef struct {
-    double deviation; /* of the initial values; default 1 */
-    bool
-        touched_rows; /* the optimiser updates only the rows of a step (as a sparse embedding does) */
+    double deviation;  /* of the initial values; default 1 */
+    bool touched_rows; /* the optimiser updates only the rows of a step, as of a sparse embedding */
 } fv_embedding_opts;
+/* A table of count rows; no_decay. */
 fv_embedding fv_embedding_init(fv_scope scope, size_t count, size_t d,
                                const fv_embedding_opts *opts);
 /* ids[rows] -> [rows, d] */
@@ -48,6 +49,7 @@ fv_var *fv_embedding_bags(fv_tape *t, const fv_embedding *layer, const int32_t *
 typedef struct {
     fv_param *weight, *bias; /* [d] ones, [d] zeros */
 } fv_norm;
+/* Ba, Kiros, Hinton, 2016, arXiv 1607.06450; no_decay. */
 fv_norm fv_norm_init(fv_scope scope, size_t d);
 /* [rows, d] -> [rows, d] */
 fv_var *fv_norm_forward(fv_tape *t, const fv_norm *layer, fv_var *x);
@@ -62,6 +64,7 @@ typedef struct {
 typedef struct {
     bool sinusoidal;
 } fv_positions_opts;
+/* opts NULL: learned. A table of sines and cosines is frozen. */
 fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d,
                                const fv_positions_opts *opts);
 /* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]. A segment
@@ -83,9 +86,11 @@ typedef struct {
     bool no_bias;
     double dropout;    /* of the weights */
     int relative_clip; /* learned bias a head by distance, clamped to +-clip; default: none */
-    double
-        relative_start; /* when not 0: head h starts with this bias at distance -1, +1, -2, +2, .. for h = 0, 1, .. */
+    /* When not 0: heads 0, 1, 2, 3, .. start with this bias at distance -1, +1, -2, +2, .. */
+    double relative_start;
 } fv_multihead_opts;
+/* heads must divide d: forward refuses otherwise. Vaswani et al., 2017, arXiv 1706.03762; the bias by
+ * distance after Shaw, Uszkoreit, Vaswani, 2018, arXiv 1803.02155. */
 fv_multihead fv_multihead_init(fv_scope scope, size_t d, size_t heads,
                                const fv_multihead_opts *opts);
 /* Self-attention: [rows, d] -> [rows, d]; mask says which rows see which (NULL: all). */
@@ -95,7 +100,7 @@ fv_var *fv_multihead_forward(fv_tape *t, const fv_multihead *layer, fv_var *x, c
 
 typedef enum { FV_ACT_RELU, FV_ACT_GELU } fv_activation; /* of the FC part */
 
-/* Attention for the whole, FC for the place, each added to its input. Names as in
+/* Attention for the whole, a feed-forward part (FC) for the place, each added to its input. Names as in
  * TransformerEncoderLayer: self_attn, linear1, linear2, norm1, norm2. */
 typedef struct {
     fv_multihead self_attn;
@@ -112,6 +117,7 @@ typedef struct {
     fv_activation activation;
     fv_multihead_opts attention;
 } fv_block_opts;
+/* Pre-norm as in Xiong et al., 2020, arXiv 2002.04745, unless post_norm; opts NULL: no dropout, relu. */
 fv_block fv_block_init(fv_scope scope, size_t d, size_t heads, const fv_block_opts *opts);
 /* [rows, d] -> [rows, d] */
 fv_var *fv_block_forward(fv_tape *t, const fv_block *layer, fv_var *x, const fv_mask *mask);

@@ -45,6 +45,7 @@ typedef enum {
 
 /* The best instruction set this processor has, at most the one that FOVEA_ISA=base|avx2|avx512 names. */
 fvi_isa fvi_isa_best(void);
+/* "base", "avx2", "avx512". */
 const char *fvi_isa_name(fvi_isa isa);
 
 /* ---- checked sizes ----------------------------------------------------------------------------- */
@@ -73,8 +74,9 @@ static inline bool fvi_add(size_t a, size_t b, size_t *out)
 void *fvi_calloc(size_t count, size_t size);
 /* Resizes to count * size bytes; NULL (and the old block kept) on failure. */
 void *fvi_resize(void *old, size_t count, size_t size);
+/* NULL is fine. */
 void fvi_free(void *block);
-/* A copy of length bytes of text and a final NUL. */
+/* A copy of length bytes of text and a final NUL; NULL when memory is out. */
 char *fvi_text(const char *text, size_t length);
 
 /* A grow-only list: makes room for one more of size bytes in *list; false when memory is out. */
@@ -97,8 +99,8 @@ typedef struct {
 enum { FVI_ALIGN = 64 };
 /* count * size bytes, aligned to FVI_ALIGN, not cleared; NULL on overflow or when memory is out. */
 void *fvi_arena_take(fvi_arena *arena, size_t count, size_t size);
+/* Gives back all that was taken after the mark; everything; and the memory itself. */
 fvi_mark fvi_arena_mark(const fvi_arena *arena);
-/* Gives back all that was taken after the mark. */
 void fvi_arena_release(fvi_arena *arena, fvi_mark mark);
 void fvi_arena_reset(fvi_arena *arena);
 void fvi_arena_free(fvi_arena *arena);
@@ -145,21 +147,22 @@ typedef struct {
 typedef struct {
     const fv_mask *mask;  /* already checked; NULL: all rows see all rows */
     size_t queries, keys; /* rows in all */
-    size_t heads,
-        kv_heads;  /* kv_heads divides heads: query head h uses key head h / (heads / kv_heads) */
+    /* kv_heads divides heads: query head h uses key head h / (heads / kv_heads). */
+    size_t heads, kv_heads;
     size_t qk, vd; /* widths of a head */
     const fv_real *q, *k, *v;
     size_t q_row, k_row, v_row; /* row strides */
     fv_real *y;                 /* [queries, heads * vd], adjacent */
-    fv_real
-        *lse; /* [queries, heads]: log-sum-exp of the scores, -inf for a row that sees nothing */
+    /* [queries, heads]: log-sum-exp of the scores, -inf for a row that sees nothing. */
+    fv_real *lse;
     double scale; /* of the dot product */
-    const fv_real *
-        relative; /* [heads, 2 * clip + 1]: added to the score at clamp(j - i, -clip, clip) + clip; or NULL */
+    /* [heads, 2 * clip + 1]: added to the score at clamp(j - i, -clip, clip) + clip; or NULL. */
+    const fv_real *relative;
     int clip;
     double dropout; /* of the weights; 0: none */
-    fv_rng rng; /* bits of a weight: index ((head * queries + i) << 32) + j, with query row i and
-                                   * key position j inside the segment; kept when bits >= dropout * 2^32 */
+    /* Bits of a weight: index ((head * queries + i) << 32) + j, with query row i and key position j
+     * inside the segment; kept when bits >= dropout * 2^32. */
+    fv_rng rng;
 } fvi_attention;
 
 /* The gradients of fvi_attention, all added to; any of them may be NULL. */

@@ -96,6 +96,7 @@ typedef struct {
 
 /* How many numbers a shape holds; 0 when the product overflows size_t or the rank is bad. */
 size_t fv_shape_count(fv_shape shape);
+/* Whether rank and all sizes agree. */
 bool fv_shape_equal(fv_shape a, fv_shape b);
 /* Writes "[4, 6]" into text and returns it. */
 const char *fv_shape_text(fv_shape shape, char text[160]);
@@ -134,14 +135,16 @@ typedef struct {
     const fv_segments *keys;    /* rows that answer; NULL: the same as queries */
     bool causal;                /* key j is visible to query i when j <= i + offset */
     int offset;                 /* shifts the diagonal of causal and of the window */
-    int left,
-        right; /* window: i + offset - left <= j <= i + offset + right; 0: no limit, FV_NONE: radius 0 */
-    const fv_graph *edges; /* exactly these pairs too, rows numbered over the whole batch */
-    const unsigned char
-        *visible; /* or dense bytes, 1 = visible: segment after segment, [queries, keys] each */
+    /* Window: i + offset - left <= j <= i + offset + right; 0: no limit, FV_NONE: radius 0. */
+    int left, right;
+    /* Only these pairs, rows numbered over the whole batch; */
+    const fv_graph *edges;
+    /* or dense bytes, 1 = visible: segment after segment, [queries, keys] each. */
+    const unsigned char *visible;
 } fv_mask;
 
-/* Whether the mask fits that many query and key rows; says what does not otherwise. */
+/* Whether the mask fits that many query and key rows; says what does not otherwise. The questions below
+ * are for masks that fit. */
 bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error);
 /* Whether query row i sees key row j (row numbers over the whole batch); NULL mask: everything sees everything. */
 bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, size_t j);
@@ -169,7 +172,7 @@ double fv_rng_uniform(fv_rng rng, uint64_t index);
 double fv_rng_normal(fv_rng rng, uint64_t index);
 /* The index-th whole number below bound (> 0), without bias beyond 2^-32. */
 uint32_t fv_rng_below(fv_rng rng, uint64_t index, uint32_t bound);
-/* Writes a random order of 0 .. count - 1 (Fisher and Yates). */
+/* Writes a random order of 0 .. count - 1 (Fisher and Yates); count < 2^32. */
 void fv_rng_shuffle(fv_rng rng, size_t count, size_t *order);
 
 /* ---- machine --------------------------------------------------------------------------------- */

@@ -73,10 +73,10 @@ double fv_schedule_at(const fv_schedule *schedule, uint64_t step, uint64_t total
 
 /* How the samples of an epoch are cut into batches and shards. */
 typedef struct {
-    size_t
-        batch_rows; /* close a batch before it has more rows than this (one longer sample is a batch) */
-    size_t batch_samples; /* or more samples than this; 0 of either: no limit; both 0: 32 samples */
-    bool keep_order;      /* samples as they come, instead of shuffled and grouped by like length */
+    /* A batch closes before it has more rows (one longer sample is a batch) or more samples than this.
+     * 0: no limit; both 0: 32 samples. */
+    size_t batch_rows, batch_samples;
+    bool keep_order; /* samples as they come, instead of shuffled and grouped by like length */
 } fv_batch_opts;
 
 /* The batches of one epoch: a function of (seed, epoch) alone. */
@@ -85,6 +85,8 @@ typedef struct {
     size_t *offsets; /* [count + 1] into order */
     size_t *order;   /* sample numbers */
 } fv_batches;
+/* Of samples with rows[samples] rows each, fewer than 2^32 - 1. False when there are more, or memory is
+ * out; *batches is then empty. Free it with fv_batches_free. */
 bool fv_batches_make(fv_batches *batches, size_t samples, const size_t *rows,
                      const fv_batch_opts *opts, uint64_t seed, uint64_t epoch, fv_error *error);
 void fv_batches_free(fv_batches *batches);
@@ -107,9 +109,9 @@ const int32_t *fv_pick(fv_tape *t, const fv_ragged *column, const size_t *sample
 typedef struct {
     void *model;
     size_t samples;
-    const size_t *offsets; /* [samples + 1]: sample s has offsets[s + 1] - offsets[s] rows */
+    const size_t *offsets; /* [samples + 1] from 0: sample s has offsets[s + 1] - offsets[s] rows */
     /* Builds the loss, summed over these samples, and says what it is a sum over (rows, or samples), so
-     * that the mean over a whole batch is exact. */
+     * that the mean over a whole batch is exact. A batch that is a sum over 0 is passed over. */
     fv_var *(*loss)(const void *model, fv_tape *t, const size_t *samples, size_t count,
                     double *weight);
     /* Builds the scores of these samples: [rows, classes], or with per_sample [count, classes]. */
@@ -123,20 +125,20 @@ typedef struct {
     int epochs; /* default 1 */
     fv_batch_opts batch;
     uint64_t seed;
-    int shards; /* a batch is cut into so many parts, whatever the threads; a power of two, default 4 */
+    int shards; /* parts that a batch is cut into, whatever the threads; a power of two, default 4 */
     int threads; /* default: all cores */
     fv_optimizer_opts optimizer;
     fv_schedule schedule;
     double clip; /* global norm; default: none */
-    const char *
-        checkpoint; /* written after every epoch, on stop, and every save_every steps; NULL: none */
+    /* A file that is written after every epoch, on stop, and every save_every steps; NULL: none. */
+    const char *checkpoint;
     uint64_t save_every;
     bool resume;      /* go on from the checkpoint when there is one */
     const char *meta; /* JSON object kept in the checkpoint: vocabularies, options of the model */
     const char *metrics; /* JSON lines, one an epoch, are appended to this file; NULL: none */
     FILE *progress;      /* a bar (terminal) or a line now and then; NULL: silent */
-    const volatile sig_atomic_t
-        *stop; /* when it becomes nonzero: finish the step, save, FV_INTERRUPTED */
+    /* When it becomes nonzero: finish the step, save, FV_INTERRUPTED. */
+    const volatile sig_atomic_t *stop;
 } fv_fit_opts;
 
 typedef struct {
@@ -155,7 +157,8 @@ FV_MUST_CHECK bool fv_fit(fv_params *params, const fv_task *task, const fv_fit_o
                           fv_fit_result *result, fv_error *error);
 
 /* The label with the largest score for every row of all samples (or for every sample), in order, and its
- * probability when that is not NULL. threads: 0 means all cores; the bits are the same. */
+ * probability when that is not NULL: [rows] or [samples] of each. No samples are fine. threads: 0 means
+ * all cores; the bits are the same. */
 FV_MUST_CHECK bool fv_predict(const fv_task *task, int threads, int32_t *labels,
                               double *probability, fv_error *error);
 
@@ -166,10 +169,13 @@ typedef struct {
     size_t classes;
     size_t *count; /* [classes, classes], gold by row */
 } fv_confusion;
+/* All zeros for that many classes, at least one; false otherwise, or when memory is out. Free it with
+ * fv_confusion_free. */
 bool fv_confusion_init(fv_confusion *confusion, size_t classes, fv_error *error);
 void fv_confusion_free(fv_confusion *confusion);
 /* Counts a pair; one with a label outside 0 .. classes - 1 is left out (as a negative gold label). */
 void fv_confusion_add(fv_confusion *confusion, int32_t gold, int32_t predicted);
+/* The share of pairs that agree; 0 when there are none. */
 double fv_confusion_accuracy(const fv_confusion *confusion);
 /* Precision, recall and F1 of a class; 0 where the count below is 0. */
 void fv_confusion_class(const fv_confusion *confusion, size_t label, double *precision,
@@ -206,6 +212,7 @@ void fv_checkpoint_close(fv_checkpoint *checkpoint);
 
 /* A vocabulary: texts with counts; id 0 is the unknown text. */
 typedef struct fv_vocab fv_vocab;
+/* An empty one; NULL when memory is out. */
 fv_vocab *fv_vocab_new(fv_error *error);
 void fv_vocab_free(fv_vocab *vocab);
 /* Counts one more occurrence. Before fv_vocab_freeze only. */
@@ -284,14 +291,16 @@ bool fv_conllu_upos(const fv_conllu *file, size_t word, int32_t *tag, fv_error *
 fv_vocab *fv_conllu_vocab(const fv_conllu *file, int column, size_t min_count, fv_error *error);
 int32_t *fv_conllu_ids(const fv_conllu *file, int column, const fv_vocab *vocab, fv_error *error);
 
-/* Labelled texts, one a line: label, separator, text, without quoting. Tab when separator is 0. */
+/* Labelled texts, one a line: label, separator, text, without quoting. */
 typedef struct {
     size_t samples;
     const char *const *label, *const *text; /* [samples] */
-    const size_t *lines;
+    const size_t *lines;                    /* [samples]: its line in the file, from 1 */
     const char *path;
     struct fvi_tsv *inside;
 } fv_tsv;
+/* Reads path, or standard input for "-"; separator 0 is a tab. NULL and "file:line:column: what is wrong,
+ * what was expected" when it is malformed. */
 fv_tsv *fv_tsv_read(const char *path, char separator, fv_error *error);
 /* The same from bytes; name stands in messages. */
 fv_tsv *fv_tsv_parse(const char *name, const char *bytes, size_t length, char separator,
@@ -300,13 +309,14 @@ void fv_tsv_free(fv_tsv *file);
 
 /* ---- reports --------------------------------------------------------------------------------------- */
 
-/* A progress bar with rate and time left; see fv_fit_opts.progress. total: steps in all. */
+/* A progress bar with rate and time left, as fv_fit draws it. Of total steps, first were done before. */
 typedef struct {
     FILE *out;
     uint64_t total, done, first;
     double started, drawn;
     bool terminal, color;
 } fv_progress;
+/* Starts at step done of total; out NULL: nothing is shown. */
 void fv_progress_begin(fv_progress *p, FILE *out, uint64_t done, uint64_t total);
 /* Shows it again when a tenth of a second has passed (ten seconds when out is no terminal). */
 void fv_progress_update(fv_progress *p, uint64_t done, const char *text);
@@ -321,8 +331,8 @@ bool fv_metrics_append(const char *path, const char *json, fv_error *error);
 bool fv_metrics_cut(const char *path, uint64_t epoch, fv_error *error);
 
 /* Draws attention weights [heads, count, count] over words as an SVG, one panel a head, words on both
- * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. At most
- * FV_SVG_WORDS words; more is FV_USAGE. */
+ * axes: the row word looks at the column words. tags, when not NULL, stand behind the row words. More than
+ * FV_SVG_WORDS words are FV_USAGE; FV_DISK: the old file stands. */
 enum { FV_SVG_WORDS = 1000 };
 bool fv_svg_attention(const char *path, const char *title, size_t count, const char *const *words,
                       const char *const *tags, size_t heads, const float *weights, fv_error *error);

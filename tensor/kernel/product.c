@@ -74,8 +74,7 @@ size_t fvi_product_scratch(const fvi_product *p, int threads)
 typedef struct {
     size_t column, width;
     size_t from, deep;
-    size_t
-        direct; /* columns of B that are read where they lie; the panels of the rest are packed */
+    size_t direct; /* columns of B read where they lie; the panels of the rest are packed */
     fv_real *packed_b, *packed_a;
     bool add, last;
 } block;
