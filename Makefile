@@ -83,7 +83,7 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long docs-check headers lint format bench asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check headers lint ops-doc format bench asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -194,6 +194,9 @@ $(BUILD)/headers/%: % $(HEADERS) $(BUILD)/flags
 
 lint: ## layering, file lengths, format, comments, forbidden calls
 	$(Q)tools/lint.sh
+
+ops-doc: ## writes docs/ops.md anew
+	$(Q)tools/list_ops.sh >docs/ops.md
 
 format: ## lays out all sources by clang-format
 	$(Q)command -v clang-format >/dev/null || { echo 'fovea: apt install clang-format' >&2; exit 1; }

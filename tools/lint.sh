@@ -132,6 +132,9 @@ FNR == 1 { comment = 0 }
     }
 }' $library >>"$breaches"
 
+# What is read off the op table is as the table says.
+tools/list_ops.sh | cmp -s - docs/ops.md || echo 'docs/ops.md:1: is stale, run make ops-doc' >>"$breaches"
+
 # All texts.
 grep -nHE '[ 	]+$' $existing | sed -E 's/^([^:]+:[0-9]+):.*/\1: white space at the end of the line/' >>"$breaches"
 grep -nHE '(TO[D]O|FI[X]ME)' $existing |
