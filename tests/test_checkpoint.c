@@ -261,6 +261,8 @@ Test(checkpoint, another_model)
         mismatch("scale", FV_SHAPE(1), optimizer, "scale: shape [] in the file, [1] in the model");
         mismatch("scales", FV_SHAPE(4, 2), optimizer,
                  "scales: missing in the file, shape [4, 2] in the model");
+        mismatch("optimizer/steps", FV_SCALAR, optimizer, /* in the file, but no parameter */
+                 "optimizer/steps: missing in the file, shape [] in the model");
         mismatch(NULL, FV_SCALAR, optimizer, "scale: shape [] in the file, none in the model");
     }
 }

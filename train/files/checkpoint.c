@@ -283,7 +283,7 @@ static bool check_tensor(void *context, const char *name, fv_tensor x)
     char in_file[160], in_model[160];
     const fvi_npy *npy = find(r->file, name);
     fv_shape_text(x.shape, in_model);
-    if (npy == NULL)
+    if (npy == NULL || npy->kind != 'f')
         return fv_fail(r->error, FV_CHECKPOINT,
                        "%s: %.*s: missing in the file, shape %s in the model", r->file->path,
                        without_npy(name), name, in_model);
