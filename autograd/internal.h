@@ -23,7 +23,7 @@ struct fvi_gathered {
     fvi_gathered *next;
 };
 
-/* A parameter on a tape. What is below "kept" survives fv_tape_begin. */
+/* A parameter on a tape; fv_tape_begin keeps param, slot and slots. */
 typedef struct fvi_use {
     const fv_param *param;
     fv_var *var;
@@ -31,7 +31,7 @@ typedef struct fvi_use {
     size_t touched;         /* after fv_backward: rows of a table, their numbers and gradients */
     int32_t *rows;
     fv_real *row_grad;
-    int32_t *slot; /* kept: [slots], one a row of the table, zero between steps */
+    int32_t *slot; /* [slots]: one a row of the table, zero between steps */
     size_t slots;
 } fvi_use;
 

@@ -108,7 +108,7 @@ typedef struct {
     size_t first, second; /* 2; 2-3; 5.1 */
 } id;
 
-/* A number without leading zeros; one too large for size_t is its largest value, which no id can match. */
+/* A number without leading zeros; one too large for size_t becomes another, larger than any id that fits. */
 static bool parse_number(const char **text, const char *end, size_t *number)
 {
     const char *digit = *text;

@@ -61,7 +61,7 @@ bool fv_metrics_append(const char *path, const char *json, fv_error *error)
         why = errno;
     }
     fvi_free(line);
-    return ok || fv_fail(error, FV_DISK, "%s: writing metrics failed: %s", path, strerror(why));
+    return ok || fvi_fail_system(error, FV_DISK, path, "writing metrics failed", why);
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------- */
