@@ -1,6 +1,5 @@
-/* Times the attention kernel alone, forward and backward: a long causal sequence, short sentences, a
- * window, a graph. Usage: attention_kernel [threads [part of a
- * line's name]]. */
+/* Times the attention kernel alone, forward and backward: a long causal sequence, short
+ * sentences, a window, a graph. Usage: attention_kernel [threads [part of a line's name]]. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +47,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Prints the medians of forward and of backward, in milliseconds, and the speed in visible pairs. */
+/* Prints the medians of forward and of backward, in milliseconds, and the speed in visible
+ * pairs. */
 static void measure(const char *name, const fv_mask *mask, size_t rows, size_t heads, size_t width,
                     double dropout, int threads, int rounds)
 {

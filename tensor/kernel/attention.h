@@ -1,4 +1,5 @@
-/* Shared by the attention kernels: the pieces of a batch, tickets that deal work to threads, and dropout. */
+/* Shared by the attention kernels: the pieces of a batch, tickets that deal work to threads,
+ * and dropout. */
 #ifndef FVI_ATTENTION_H
 #define FVI_ATTENTION_H
 
@@ -13,7 +14,8 @@ typedef double fvi_part;
 typedef float fvi_part;
 #endif
 
-/* Query segment s and key segment s: first row and number of rows of each, and where its dense bytes start. */
+/* Query segment s and key segment s: first row and number of rows of each, and where its dense
+ * bytes start. */
 typedef struct {
     size_t query, queries, key, keys, byte;
 } fvi_piece;
@@ -58,7 +60,7 @@ static inline size_t fvi_draw(size_t *ticket)
 /* Dropout as integers: a weight is kept when its bits are at least this. */
 static inline uint64_t fvi_drop_below(const fvi_attention *a)
 {
-    return a->dropout > 0 ? (uint64_t)(a->dropout * 0x1p32) : 0;
+    return a->dropout > 0 ? (uint64_t)ceil(a->dropout * 0x1p32) : 0;
 }
 
 /* Index of the bits of the weight of query row i in head h at key position 0. */

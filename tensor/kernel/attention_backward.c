@@ -1,8 +1,8 @@
 /* Attention backward by tiles: the weights come back from the scores and the kept log-sum-exp.
  *
  * With Z the dropout factors and D = dy . y a row: dV = (P Z)^T dY, dS = P (Z (dY V^T) - D),
- * dQ = scale dS K, dK = scale dS^T Q. Sums run over keys in tiles ascending (dQ) and over the heads of
- * a group, then tiles of queries ascending (dK, dV), however the work is dealt. */
+ * dQ = scale dS K, dK = scale dS^T Q. Sums run over keys in tiles ascending (dQ) and over the
+ * heads of a group, then tiles of queries ascending (dK, dV), however the work is dealt. */
 #include "tensor/kernel/attention_scores.h"
 
 typedef struct {
@@ -163,8 +163,9 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
         g->drelative[head * columns + c] += b.drelative[c];
 }
 
-/* How the work is dealt: what one task is, and what the tasks compute. Tasks write nothing in common,
- * and each goes through its tiles in the order of the loops, so that sums do not depend on the deal. */
+/* How the work is dealt: what one task is, and what the tasks compute. Tasks write nothing in
+ * common, and each goes through its tiles in the order of the loops, so that sums do not depend
+ * on the deal. */
 typedef struct {
     enum { KEY_HEAD, PIECE, RUN, TILE } each; /* of one key head: everything, a piece, .. */
     size_t run;                               /* keys at a time */
@@ -222,7 +223,7 @@ void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_gr
     if (tasks >= (size_t)threads) {
         backward_all(a, g, (dealing){bias ? KEY_HEAD : PIECE, SIZE_MAX, true, true}, threads,
                      scratch);
-    } else { /* too few: weights are computed twice, to have tiles of queries, then of keys, as tasks */
+    } else { /* too few: tiles of queries, then of keys, at the price of computing weights twice */
         backward_all(a, g, (dealing){bias ? KEY_HEAD : TILE, SIZE_MAX, true, false}, threads,
                      scratch);
         backward_all(a, g, (dealing){RUN, TILE_KEYS, false, true}, threads, scratch);

@@ -9,7 +9,8 @@ typedef struct {
     bool begun;
 } running;
 
-/* Turns scores into weights relative to the new maximum, and scales what was summed before to it. */
+/* Turns scores into weights relative to the new maximum, and scales what was summed before to
+ * it. */
 static void weigh(const fvi_score_tile *t, running *r, size_t keys)
 {
     const size_t lanes = fvi_whole(t->lanes);

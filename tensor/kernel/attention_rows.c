@@ -69,7 +69,8 @@ static inline quad load_quad(const fv_real *x)
     return q;
 }
 
-/* Lanes of a quad, folded in halves, then one chain over what is left: the same on every processor. */
+/* Lanes of a quad, folded in halves, then one chain over what is left: the same on every
+ * processor. */
 static inline fv_real dot(size_t n, const fv_real *x, const fv_real *y)
 {
     quad part[4];

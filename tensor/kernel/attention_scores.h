@@ -1,10 +1,11 @@
 /* A tile of attention: up to 64 query rows of one head against a run of keys, scores transposed.
  *
- * Queries lie along the vector lanes: the scores are S^T [keys, lanes] = K Q^T, with K read in place
- * and Q^T packed once a tile. Softmax then needs no sum across lanes, every lane goes its own way in
- * key order, and S^T is at once the right operand of O^T = V^T P^T and dQ^T = K^T dS^T and the left one
- * of dV = P^T dY and dK = dS^T Q. Lanes beyond the last row hold zero queries and are never written out.
- * Tiles lie at fixed positions of a segment, so that a row's sums do not depend on its neighbours. */
+ * Queries lie along the vector lanes: the scores are S^T [keys, lanes] = K Q^T, with K read in
+ * place and Q^T packed once a tile. Softmax then needs no sum across lanes, every lane goes its own
+ * way in key order, and S^T is at once the right operand of Y^T = V^T P^T and dQ^T = K^T dS^T and
+ * the left one of dV = P^T dY and dK = dS^T Q. Lanes beyond the last row hold zero queries and are
+ * never written out. Tiles lie at fixed positions of a segment, and a hidden pair in a tile adds an
+ * exact zero, so that a row's sums do not depend on its neighbours. */
 #ifndef FVI_ATTENTION_SCORES_H
 #define FVI_ATTENTION_SCORES_H
 
@@ -52,9 +53,9 @@ static inline void fvi_across(size_t rows, size_t lanes, size_t width, const fv_
             to[c * lanes + l] = 0;
 }
 
-/* C[m, n] = A[m, k] B[k, n], or C += A B, all in place: A through strides, B and C by rows. An element is
- * one multiply-add chain from zero over ascending k. Rows of B must be readable up to a multiple of
- * FVI_WIDTH columns. */
+/* C[m, n] = A[m, k] B[k, n], or C += A B, all in place: A through strides, B and C by rows. An
+ * element is one multiply-add chain from zero over ascending k. Rows of B must be readable up
+ * to a multiple of FVI_WIDTH columns. */
 static inline void fvi_in_place(size_t m, size_t n, size_t k, const fv_real *a, size_t a_row,
                                 size_t a_col, const fv_real *b, size_t b_row, fv_real *c,
                                 size_t c_row, bool add)
@@ -81,7 +82,8 @@ static inline fv_real fvi_chain(fv_real x, fv_real y, fv_real sum)
 #endif
 }
 
-/* The weight exp(x) of a score that is x above the highest, or above the log-sum-exp: at most about 1. */
+/* The weight exp(x) of a score that is x above the highest, or above the log-sum-exp: at most
+ * about 1. */
 static inline fv_real fvi_weight(fv_real x)
 {
 #if defined(FV_COMPLEX) || defined(FV_F64)
@@ -186,27 +188,41 @@ static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_
     }
 }
 
-/* Hides what the dense bytes do not list; false when they list nothing here. */
-static inline bool fvi_hide_by_bytes(const fvi_score_tile *t, size_t from, size_t to)
+/* The dense bytes of row l. */
+static inline const unsigned char *fvi_listed(const fvi_score_tile *t, size_t l)
 {
-    const fvi_piece *p = t->piece;
-    bool any = false;
-    for (size_t l = 0; l < t->rows; l++) {
-        const unsigned char *seen = t->a->mask->visible + p->byte + (t->i + l) * p->keys;
-        for (size_t j = from; j < to; j++) {
-            any |= seen[j] != 0;
-            if (seen[j] == 0)
-                t->scores[(j - from) * t->lanes + l] = (fv_real)-INFINITY;
-        }
-    }
-    return any;
+    return t->a->mask->visible + t->piece->byte + (t->i + l) * t->piece->keys;
 }
 
-/* Fills scores with S^T of the keys from .. to - 1, -inf where a pair is hidden; false when all are. */
+/* Whether the dense bytes list any pair of the keys from .. to - 1. */
+static inline bool fvi_lists_some(const fvi_score_tile *t, size_t from, size_t to)
+{
+    unsigned char any = 0;
+    for (size_t l = 0; l < t->rows && any == 0; l++)
+        for (size_t j = from; j < to; j++)
+            any |= fvi_listed(t, l)[j];
+    return any != 0;
+}
+
+static inline void fvi_hide_by_bytes(const fvi_score_tile *t, size_t from, size_t to)
+{
+    for (size_t l = 0; l < t->rows; l++) {
+        const unsigned char *listed = fvi_listed(t, l);
+        for (size_t j = from; j < to; j++)
+            if (listed[j] == 0)
+                t->scores[(j - from) * t->lanes + l] = (fv_real)-INFINITY;
+    }
+}
+
+/* Fills scores with S^T of the keys from .. to - 1, -inf where a pair is hidden; false when all
+ * are. */
 static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
 {
     const size_t lanes = fvi_whole(t->lanes);
     const fvi_attention *a = t->a;
+    const bool bytes = a->mask != NULL && a->mask->visible != NULL;
+    if (bytes && !fvi_lists_some(t, from, to))
+        return false;
     fvi_in_place(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
                  t->scores, t->lanes, false);
     if (a->relative != NULL) {
@@ -219,7 +235,9 @@ static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
     }
     if (from < t->every_low || to > t->every_high)
         fvi_hide_by_rules(t, from, to);
-    return a->mask == NULL || a->mask->visible == NULL || fvi_hide_by_bytes(t, from, to);
+    if (bytes)
+        fvi_hide_by_bytes(t, from, to);
+    return true;
 }
 
 /* Writes what dropout multiplies the weights of four keys by, 1 or 0: key j, j + 1 .. by lanes. */

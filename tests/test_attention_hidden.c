@@ -1,0 +1,158 @@
+/* What a hidden row of attention holds never matters, and a row that sees nothing is zero. */
+#include "tests/attention.h"
+
+/* Fills row j of queries (or keys) with x, gradients included. */
+static void paint_query(problem *p, size_t i, fv_real x)
+{
+    for (size_t c = 0; c < p->a.heads * p->a.qk; c++)
+        p->in[Q].data[i * p->a.q_row + c] = x;
+    for (size_t c = 0; c < p->a.heads * p->a.vd; c++)
+        p->in[DY].data[i * p->a.heads * p->a.vd + c] = x;
+}
+static void paint_key(problem *p, size_t j, fv_real x)
+{
+    for (size_t c = 0; c < p->a.kv_heads * p->a.qk; c++)
+        p->in[K].data[j * p->a.k_row + c] = x;
+    for (size_t c = 0; c < p->a.kv_heads * p->a.vd; c++)
+        p->in[V].data[j * p->a.v_row + c] = x;
+}
+
+/* Paints one row after the other NaN: only what sees it, and what shares a query with it, may
+ * change. */
+static void hidden_rows_do_not_matter(problem *p, int threads)
+{
+    const size_t n = p->a.queries, m = p->a.keys;
+    bool *sees = calloc(n * m + 1, sizeof *sees);
+    fv_real *kept[6];
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < m; j++)
+            sees[i * m + j] = fv_mask_sees(p->a.mask, n, m, i, j);
+    run(p, fvi_isa_best(), threads);
+    keep_bits(p, kept);
+    for (size_t row = 0; row < n + m; row++) {
+        list saved[4];
+        for (size_t i = 0; i < 4; i++) {
+            saved[i] = list_new(p->in[i].count);
+            memcpy(saved[i].data, p->in[i].data, saved[i].count * sizeof(fv_real));
+        }
+        if (row < n)
+            paint_query(p, row, row % 2 ? (fv_real)NAN : (fv_real)INFINITY);
+        else
+            paint_key(p, row - n, row % 2 ? (fv_real)NAN : (fv_real)INFINITY);
+        run(p, fvi_isa_best(), threads);
+        const fvi_attention *a = &p->a;
+        for (size_t i = 0; i < n; i++) {
+            if (row < n ? row == i : sees[i * m + row - n])
+                continue; /* touched */
+            const size_t y = i * a->heads * a->vd;
+            cr_assert(memcmp(a->y + y, kept[Y] + y, a->heads * a->vd * sizeof(fv_real)) == 0,
+                      "y of %zu is %.17g, was %.17g, painted %zu", i, real(a->y[y]),
+                      real(kept[Y][y]), row);
+            cr_assert(memcmp(p->out[DQ].data + i * a->q_row, kept[DQ] + i * a->q_row,
+                             a->heads * a->qk * sizeof(fv_real)) == 0,
+                      "dq of %zu, painted %zu", i, row);
+        }
+        for (size_t j = 0; j < m; j++) {
+            bool touched = false;
+            for (size_t i = 0; i < n; i++)
+                touched |= sees[i * m + j] && (row < n ? row == i : sees[i * m + row - n]);
+            if (touched)
+                continue;
+            cr_assert(memcmp(p->out[DK].data + j * a->k_row, kept[DK] + j * a->k_row,
+                             a->kv_heads * a->qk * sizeof(fv_real)) == 0,
+                      "dk of %zu, painted %zu", j, row);
+            cr_assert(memcmp(p->out[DV].data + j * a->v_row, kept[DV] + j * a->v_row,
+                             a->kv_heads * a->vd * sizeof(fv_real)) == 0,
+                      "dv of %zu, painted %zu", j, row);
+        }
+        bool lonely = true; /* a row that takes part in nothing leaves the bias alone as well */
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < m; j++)
+                lonely &= !(sees[i * m + j] && (row < n ? i == row : j == row - n));
+        if (lonely)
+            cr_assert(memcmp(p->out[DRELATIVE].data, kept[DRELATIVE],
+                             p->out[DRELATIVE].count * sizeof(fv_real)) == 0,
+                      "drelative, painted %zu", row);
+        for (size_t i = 0; i < 4; i++) {
+            memcpy(p->in[i].data, saved[i].data, saved[i].count * sizeof(fv_real));
+            free(saved[i].data);
+        }
+    }
+    drop_bits(kept);
+    free(sees);
+}
+
+/* Sets the dense bytes and the edges of a problem with one segment from bits. */
+static void set_pairs(problem *p, uint64_t bits)
+{
+    size_t edges = 0;
+    for (size_t i = 0; i < p->a.queries; i++) {
+        for (size_t j = 0; j < p->a.keys; j++) {
+            const size_t at = i * p->a.keys + j;
+            p->visible[at] = bits >> at & 1;
+            if (p->visible[at])
+                p->edge_keys[edges++] = (int32_t)j;
+        }
+        p->edge_at[i + 1] = edges;
+    }
+}
+
+/* Every relation on up to four rows (of five, a sample), as bytes and as edges. */
+Test(attention, hidden_rows_exhaustive)
+{
+    for (size_t n = 1; n <= 5; n++)
+        for (int edges = 0; edges < 2; edges++) {
+            shape s = {edges ? EDGES : DENSE, {{n}, {n}, 1}, 1, 1, 2, 3, 2, 0};
+            problem *p = make(&s);
+            const uint64_t all = (uint64_t)1 << (n * n), step = n < 5 ? 1 : 16411;
+            for (uint64_t bits = 0; bits < all; bits += step) {
+                set_pairs(p, bits);
+                hidden_rows_do_not_matter(p, 1);
+            }
+            drop(p);
+        }
+}
+
+/* Every relation on up to four rows agrees with the definition; rows that see nothing are zero. */
+Test(attention, every_small_relation)
+{
+    for (size_t n = 1; n <= 4; n++)
+        for (int edges = 0; edges < 2; edges++) {
+            shape s = {edges ? EDGES : DENSE, {{n}, {n}, 1}, 2, 1, 3, 2, 1, 0.25};
+            problem *p = make(&s);
+            double *expected[6];
+            for (size_t o = 0; o < 6; o++)
+                expected[o] = calloc(p->out[o].count + 1, sizeof(double));
+            for (uint64_t bits = 0; bits < (uint64_t)1 << (n * n); bits++) {
+                set_pairs(p, bits);
+                run(p, fvi_isa_best(), 1);
+                reference(p, expected);
+                compare(p, expected, "small relation");
+                size_t empty[4];
+                const size_t count = fv_mask_empty_rows(&p->mask, n, n, empty);
+                for (size_t e = 0; e < count; e++)
+                    for (size_t h = 0; h < 2; h++) {
+                        cr_assert_eq(real(p->a.lse[empty[e] * 2 + h]), -INFINITY);
+                        for (size_t c = 0; c < 2; c++)
+                            cr_assert_eq(real(p->a.y[empty[e] * 4 + h * 2 + c]), 0);
+                        for (size_t c = 0; c < 6; c++) /* nothing was added */
+                            cr_assert_eq(real(p->out[DQ].data[empty[e] * p->a.q_row + c]), 1);
+                    }
+            }
+            for (size_t o = 0; o < 6; o++)
+                free(expected[o]);
+            drop(p);
+        }
+}
+
+/* Causality and windows over whole tiles, forward and backward, whatever is painted. */
+Test(attention, hidden_rows_in_tiles)
+{
+    for (mask_kind mask = CAUSAL; mask < MASKS; mask++)
+        for (int threads = 1; threads <= (mask == CAUSAL || mask == EDGES ? 2 : 1); threads++) {
+            shape s = {mask, {{3, 70}, {3, 70}, 2}, 2, 1, 8, 8, 0, 0};
+            problem *p = make(&s);
+            hidden_rows_do_not_matter(p, threads);
+            drop(p);
+        }
+}
