@@ -43,6 +43,8 @@ fv_real *fv_grad(fv_tape *t, fv_var *x)
         return x == NULL ? NULL : x->grad;
     if (x->op == t->ops->op[FVI_OP_reshape]) /* a view: its gradient is a view too */
         x->grad = fv_grad(t, x->in[0]);
+    else if (x->use != NULL)
+        x->grad = x->use->grad = fvi_tape_result(t, fvi_count(x), sizeof(fv_real));
     else
         x->grad = zeros(t, fvi_count(x));
     return x->grad;
@@ -54,6 +56,7 @@ static void forget_gradients(fv_tape *t)
         v->grad = NULL;
         if (v->use != NULL) {
             v->use->gathered = NULL;
+            v->use->grad = NULL;
             v->use->touched = 0;
         }
     }
@@ -66,7 +69,7 @@ static void finish_table(fv_tape *t, fvi_use *use)
     size_t entries = 0, d = shape.size[1];
     for (const fvi_gathered *g = use->gathered; g != NULL; g = g->next)
         entries += g->bags ? fv_segments_rows(g->bags) : g->count;
-    if (use->var->grad == NULL) {
+    if (use->grad == NULL) {
         size_t most = entries < shape.size[0] ? entries : shape.size[0];
         if (use->slots != shape.size[0]) { /* new, or another set's parameter at that address */
             fvi_free(use->slot);
@@ -75,12 +78,12 @@ static void finish_table(fv_tape *t, fvi_use *use)
         }
         if (use->slot == NULL)
             fv_fail(&t->error, FV_FAILED, "out of memory for the rows of %s", use->param->name);
-        use->rows = fvi_tape_take(t, most, sizeof *use->rows);
-        use->row_grad = fv_tape_alloc(t, most * d, sizeof *use->row_grad);
+        use->rows = fvi_tape_result(t, most, sizeof *use->rows);
+        use->row_grad = fvi_tape_result(t, most * d, sizeof *use->row_grad);
         if (!fv_tape_ok(t))
             return;
     }
-    t->ops->sum_gathered(use, d, use->var->grad);
+    t->ops->sum_gathered(use, d, use->grad);
 }
 
 bool fv_backward(fv_tape *t, fv_var *loss)
@@ -113,7 +116,7 @@ bool fv_backward(fv_tape *t, fv_var *loss)
 const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param)
 {
     const fvi_use *use = fvi_find_use(t, param);
-    return use != NULL && use->var != NULL ? use->var->grad : NULL;
+    return use != NULL ? use->grad : NULL;
 }
 
 size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,

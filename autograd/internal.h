@@ -28,7 +28,8 @@ typedef struct fvi_use {
     const fv_param *param;
     fv_var *var;
     fvi_gathered *gathered; /* newest first */
-    size_t touched;         /* after fv_backward: rows of a table, their numbers and gradients */
+    fv_real *grad;          /* after fv_backward: all of the gradient, */
+    size_t touched;         /* or rows of a table, their numbers and gradients */
     int32_t *rows;
     fv_real *row_grad;
     int32_t *slot; /* [slots]: one a row of the table, zero between steps */
@@ -48,7 +49,8 @@ FVI_EACH_ISA(X)
 const fvi_ops *fvi_ops_for(fvi_isa isa);
 
 struct fv_tape {
-    fvi_arena arena;
+    fvi_arena arena;  /* values */
+    fvi_arena result; /* gradients of parameters */
     fv_mode mode;
     uint64_t seed, step;
     int threads;
@@ -69,6 +71,11 @@ fv_var *fvi_record(fv_tape *t, fvi_op_id id, fv_shape shape, const void *options
                    int inputs, fv_var *const *in);
 /* Memory of the tape that is not cleared; NULL and the error kept when out. */
 void *fvi_tape_take(fv_tape *t, size_t count, size_t size);
+/* Cleared memory that lives as long as the gradients of parameters. */
+void *fvi_tape_result(fv_tape *t, size_t count, size_t size);
+/* Exchanges the tape's memory of values for another. Its values are then out of reach, while the error and
+ * the gradients of parameters stay: so tapes that run one after the other need the memory of one. */
+void fvi_tape_swap(fv_tape *t, fvi_arena *values);
 /* Whether x is one of the tape's matrices [rows, d] (d > 0 columns); refuses with the op's name otherwise. */
 bool fvi_is_matrix(fv_tape *t, const char *op, const char *what, const fv_var *x);
 /* How many numbers x holds. */

@@ -26,12 +26,14 @@ void fv_tape_free(fv_tape *t)
         fvi_free(t->uses[i].slot);
     fvi_free(t->uses);
     fvi_arena_free(&t->arena);
+    fvi_arena_free(&t->result);
     fvi_free(t);
 }
 
 void fv_tape_begin(fv_tape *t, fv_mode mode, uint64_t seed, uint64_t step)
 {
     fvi_arena_reset(&t->arena);
+    fvi_arena_reset(&t->result);
     t->mode = mode;
     t->seed = seed;
     t->step = step;
@@ -68,17 +70,41 @@ int fv_tape_threads(const fv_tape *t)
 size_t fv_tape_bytes(const fv_tape *t, size_t *peak)
 {
     if (peak != NULL)
-        *peak = t->arena.peak;
-    return t->arena.used;
+        *peak = t->arena.peak + t->result.peak;
+    return t->arena.used + t->result.used;
+}
+
+static void *take(fv_tape *t, fvi_arena *arena, size_t count, size_t size)
+{
+    void *block = fvi_arena_take(arena, count, size);
+    if (block == NULL)
+        fv_fail(&t->error, FV_FAILED, "out of memory for %zu x %zu bytes (the step holds %zu)",
+                count, size, fv_tape_bytes(t, NULL));
+    return block;
 }
 
 void *fvi_tape_take(fv_tape *t, size_t count, size_t size)
 {
-    void *block = fvi_arena_take(&t->arena, count, size);
-    if (block == NULL)
-        fv_fail(&t->error, FV_FAILED, "out of memory for %zu x %zu bytes (the step holds %zu)",
-                count, size, t->arena.used);
-    return block;
+    return take(t, &t->arena, count, size);
+}
+
+void *fvi_tape_result(fv_tape *t, size_t count, size_t size)
+{
+    void *block = take(t, &t->result, count, size);
+    return block == NULL ? NULL : memset(block, 0, count * size);
+}
+
+void fvi_tape_swap(fv_tape *t, fvi_arena *values)
+{
+    const fvi_arena mine = t->arena;
+    t->arena = *values;
+    *values = mine;
+    t->last = NULL;
+    t->spare = NULL;
+    for (size_t i = 0; i < t->uses_capacity; i++) {
+        t->uses[i].var = NULL;
+        t->uses[i].gathered = NULL;
+    }
 }
 
 void *fv_tape_alloc(fv_tape *t, size_t count, size_t size)

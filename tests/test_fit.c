@@ -345,6 +345,25 @@ Test(fit, refuses_what_makes_no_sense)
     fv_params_free(m.params);
 }
 
+/* One shard after the other: the memory is that of the largest, and of gradients for each. */
+Test(fit, shards_share_the_memory_of_values)
+{
+    size_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        toy m;
+        fv_error error = {FV_OK, ""};
+        fv_fit_result result;
+        make(&m);
+        const fv_fit_opts o = {
+            .threads = 1, .shards = i == 0 ? 1 : 8, .batch = {.batch_rows = SAMPLES * 9}};
+        cr_assert(fit_with(&m, o, &result, &error), "%s", error.text);
+        bytes[i] = result.tape_bytes;
+        fv_params_free(m.params);
+    }
+    cr_expect_lt(bytes[1], bytes[0] / 2, "%zu bytes with 8 shards, %zu with one", bytes[1],
+                 bytes[0]);
+}
+
 Test(fit, predict_is_the_same_alone_and_in_chunks)
 {
     toy m;

@@ -2,7 +2,11 @@
 #include <math.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
+#include "autograd/internal.h"
 #include "train/cursor.h"
 #include "train/files/files.h"
 #include "train/internal.h"
@@ -14,12 +18,13 @@ typedef struct {
     const fv_task *task;
     fv_fit_opts o;
     fv_optimizer *optimizer;
-    size_t *rows;    /* [samples] */
-    fv_tape **tapes; /* [shards] */
-    size_t *cuts;    /* [shards + 1] into the samples of a batch */
-    fv_var **losses; /* [shards] */
-    double *weights; /* [shards] */
-    uint64_t total;  /* updates in all epochs */
+    size_t *rows;      /* [samples] */
+    fv_tape **tapes;   /* [shards] */
+    fvi_arena *memory; /* [threads]: of the values of the shard that a thread is at */
+    size_t *cuts;      /* [shards + 1] into the samples of a batch */
+    double *losses;    /* [shards] */
+    double *weights;   /* [shards] */
+    uint64_t total;    /* updates in all epochs */
     fvi_cursor at;
     fv_progress bar;
     fv_error *error;
@@ -79,11 +84,12 @@ static bool prepare(run *r)
         return false;
     r->rows = fvi_calloc(r->task->samples, sizeof *r->rows);
     r->tapes = fvi_calloc(shards, sizeof(fv_tape *));
+    r->memory = fvi_calloc((size_t)r->o.threads, sizeof *r->memory);
     r->cuts = fvi_calloc(shards + 1, sizeof *r->cuts);
-    r->losses = fvi_calloc(shards, sizeof(fv_var *));
+    r->losses = fvi_calloc(shards, sizeof *r->losses);
     r->weights = fvi_calloc(shards, sizeof *r->weights);
     const fv_tape_opts inside = {.threads = shards == 1 ? r->o.threads : 1};
-    bool ok = r->rows && r->tapes && r->cuts && r->losses && r->weights;
+    bool ok = r->rows && r->tapes && r->memory && r->cuts && r->losses && r->weights;
     for (size_t s = 0; ok && s < r->task->samples; s++)
         r->rows[s] = r->task->offsets[s + 1] - r->task->offsets[s];
     for (size_t s = 0; ok && s < shards; s++)
@@ -95,8 +101,11 @@ static void release(run *r)
 {
     for (int s = 0; r->tapes != NULL && s < r->o.shards; s++)
         fv_tape_free(r->tapes[s]);
+    for (int i = 0; r->memory != NULL && i < r->o.threads; i++)
+        fvi_arena_free(&r->memory[i]);
     fvi_free(r->rows);
     fvi_free(r->tapes);
+    fvi_free(r->memory);
     fvi_free(r->cuts);
     fvi_free(r->losses);
     fvi_free(r->weights);
@@ -158,18 +167,28 @@ static void cut(run *r, const size_t *samples, size_t count)
         r->cuts[++shard] = count;
 }
 
+/* The values of one shard after the other stand in the same memory, which the cache then holds; what is
+ * left of a shard is its loss and its gradients. */
 static void run_shard(run *r, const size_t *samples, size_t s)
 {
+#ifdef _OPENMP
+    fvi_arena *memory = &r->memory[omp_get_thread_num()];
+#else
+    fvi_arena *memory = r->memory;
+#endif
     fv_tape *t = r->tapes[s];
     const size_t count = r->cuts[s + 1] - r->cuts[s];
     r->weights[s] = 0;
-    r->losses[s] = NULL;
+    r->losses[s] = 0;
+    fvi_tape_swap(t, memory);
     fv_tape_begin(t, FV_TRAIN, r->o.seed, r->at.step * (uint64_t)r->o.shards + s);
-    if (count == 0)
-        return;
-    r->losses[s] = r->task->loss(r->task->model, t, samples + r->cuts[s], count, &r->weights[s]);
-    if (!fv_backward(t, r->losses[s]))
-        r->losses[s] = NULL;
+    if (count > 0) {
+        fv_var *loss =
+            r->task->loss(r->task->model, t, samples + r->cuts[s], count, &r->weights[s]);
+        if (fv_backward(t, loss))
+            r->losses[s] = (double)fv_re(loss->value.data[0]);
+    }
+    fvi_tape_swap(t, memory);
 }
 
 /* Forward, backward, update. The loss and its weight are added to the epoch's. */
@@ -189,7 +208,7 @@ static bool step(run *r, const size_t *samples, size_t count)
             return fv_fail(r->error, why->status, "step %llu: %s", (unsigned long long)r->at.step,
                            why->text);
         }
-        loss += r->losses[s] ? (double)fv_re(r->losses[s]->value.data[0]) : 0;
+        loss += r->losses[s];
         weight += r->weights[s];
     }
     if (!(weight >= 0 && isfinite(weight)))
@@ -340,6 +359,8 @@ bool fv_fit(fv_params *params, const fv_task *task, const fv_fit_opts *opts, fv_
         fv_tape_bytes(r.tapes[s], &peak);
         result->tape_bytes += peak;
     }
+    for (int i = 0; r.memory != NULL && i < r.o.threads; i++)
+        result->tape_bytes += r.memory[i].peak;
     release(&r);
     return ok;
 }
