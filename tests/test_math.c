@@ -72,7 +72,7 @@ Test(math, float_joints)
 
 static bool equal(fv_real x, double y)
 {
-    return isnan(y) ? isnan(fv_re(x)) : (double)fv_re(x) == y && signbit(fv_re(x)) == signbit(y);
+    return isnan(y) ? isnan(fv_re(x)) : (double)fv_re(x) == y && !signbit(fv_re(x)) == !signbit(y);
 }
 
 Test(math, exact_values)
