@@ -174,7 +174,7 @@ test-long: ## the same with FOVEA_LONG=1, which the slow tests ask for, then asa
 
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 asan: ## the float and double tests under the address and undefined behaviour sanitizers
-	$(Q)for b in float double; do $(MAKE) BUILD=$(BUILD)/asan CFLAGS='-O1 -g $(SANITIZE) -DFV_POISON' \
+	$(Q)for b in float double; do $(MAKE) BUILD=$(BUILD)/asan CFLAGS='-O2 -g $(SANITIZE) -DFV_POISON' \
 	  $(BUILD)/asan/bin/tests-$$b $(BINARIES:$(BUILD)/%=$(BUILD)/asan/%) && echo "== $$b, sanitized" && \
 	  $(BUILD)/asan/bin/tests-$$b --jobs $(THREADS) || exit 1; done
 
