@@ -167,15 +167,10 @@ static void cut(run *r, const size_t *samples, size_t count)
         r->cuts[++shard] = count;
 }
 
-/* The values of one shard after the other stand in the same memory, which the cache then holds; what is
+/* The values of one shard after the other stand in a thread's memory, which the cache then holds; what is
  * left of a shard is its loss and its gradients. */
-static void run_shard(run *r, const size_t *samples, size_t s)
+static void run_shard(run *r, const size_t *samples, size_t s, fvi_arena *memory)
 {
-#ifdef _OPENMP
-    fvi_arena *memory = &r->memory[omp_get_thread_num()];
-#else
-    fvi_arena *memory = r->memory;
-#endif
     fv_tape *t = r->tapes[s];
     const size_t count = r->cuts[s + 1] - r->cuts[s];
     r->weights[s] = 0;
@@ -191,6 +186,25 @@ static void run_shard(run *r, const size_t *samples, size_t s)
     fvi_tape_swap(t, memory);
 }
 
+/* A single shard has the threads inside its kernels. It must not run in a parallel region, not even of one
+ * thread: those of its kernels would be nested, and OpenMP makes new threads for each of them. */
+static void run_shards(run *r, const size_t *samples)
+{
+    if (r->o.shards == 1) {
+        run_shard(r, samples, 0, r->memory);
+        return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(r->o.threads) if (r->o.threads > 1)
+    for (int s = 0; s < r->o.shards; s++) {
+#ifdef _OPENMP
+        const int thread = omp_get_thread_num();
+#else
+        const int thread = 0;
+#endif
+        run_shard(r, samples, (size_t)s, &r->memory[thread]);
+    }
+}
+
 /* Forward, backward, update. The loss and its weight are added to the epoch's. */
 static bool step(run *r, const size_t *samples, size_t count)
 {
@@ -198,10 +212,7 @@ static bool step(run *r, const size_t *samples, size_t count)
     double loss = 0, weight = 0;
     char text[FVI_NUMBER];
     cut(r, samples, count);
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(r->o.threads) if (shards > 1 && r->o.threads > 1)
-    for (int s = 0; s < shards; s++)
-        run_shard(r, samples, (size_t)s);
+    run_shards(r, samples);
     for (int s = 0; s < shards; s++) {
         if (!fv_tape_ok(r->tapes[s])) {
             const fv_error *why = fv_tape_error(r->tapes[s]);
