@@ -1,130 +1,63 @@
-/* exp, log, tanh, the normal distribution and sqrt of fv_real, to be inlined into loops that vectorise.
+/* Functions of fv_real in all three builds, to be inlined into loops.
  *
- * Float: no branch and no table, the same steps for every number, so that a loop has the same bits with
- * AVX2 and with AVX-512. The polynomials are minimax fits of our own (Remez). The error that a comment
- * states was measured on every 13th float, and on every one where the error peaks. Double: the C library.
- * Complex: the imaginary part is a tangent so small that its square vanishes,
- * f(a + ib) = f(a) + i f'(a) b. */
+ * Float: FVI_FAST names loops that vectorise (tensor/math_float.h), FVI_RARE the C library in double,
+ * rounded once. Double: the C library. Complex: the imaginary part is a tangent so small that its square
+ * vanishes, f(a + ib) = f(a) + i f'(a) b. */
 #ifndef FVI_MATH_H
 #define FVI_MATH_H
 
-#include <math.h>
-#include <string.h>
+#include "tensor/math_float.h"
 
-#include "tensor/internal.h"
+/* ---- functions of one number --------------------------------------------------------------------- */
 
-/* ---- float --------------------------------------------------------------------------------------- */
-
-static inline uint32_t fvi_bits(float x)
+static inline double fvi_sigmoid_double(double x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
+    const double e = exp(-fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
 }
 
-static inline float fvi_from_bits(uint32_t bits)
+static inline double fvi_softplus_double(double x)
 {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return (x < 0 ? 0 : x) + log1p(exp(-fabs(x)));
 }
 
-/* |size| with the sign of x. */
-static inline float fvi_with_sign(float size, float x)
+static inline double fvi_rsqrt_double(double x)
 {
-    return fvi_from_bits((fvi_bits(size) & 0x7fffffffu) | (fvi_bits(x) & 0x80000000u));
+    return 1 / sqrt(x);
 }
 
-/* exp(x) = (1 + e) 2^n: returns e = exp(r) - 1 for r = x - n ln 2, |r| <= ln 2 / 2. Adding 1.5 * 2^23
- * rounds to a whole number and leaves it in the low bits. */
-static inline float fvi_expm1_reduced(float x, int32_t *n)
-{
-    const float shift = 0x1.8p23f, z = x * 0x1.715476p0f + shift;
-    const float whole = z - shift;
-    const float r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f;
-    float e = 0x1.6bec04p-10f;
-    e = e * r + 0x1.122776p-7f;
-    e = e * r + 0x1.555674p-5f;
-    e = e * r + 0x1.5554bp-3f;
-    e = e * r + 0x1.fffffep-2f;
-    *n = (int32_t)(fvi_bits(z) - 0x4b400000u);
-    return e * r * r + r;
-}
+/* The name, what computes it in float and in double, its derivative at a where it is y. */
+#define FVI_FAST(X)                                                                                \
+    X(fvi_exp, fvi_exp_float, exp, y)                                                              \
+    X(fvi_log, fvi_log_float, log, 1 / a)                                                          \
+    X(fvi_tanh, fvi_tanh_float, tanh, 1 - y * y)                                                   \
+    X(fvi_sqrt, sqrtf, sqrt, 0.5 / y)                                                              \
+    X(fvi_abs, fabsf, fabs, (a > 0) - (a < 0))
 
-/* At most 1.1 ulp. Below the normal range it rounds to denormals, then to 0. */
-static inline float fvi_exp_float(float x)
-{
-    int32_t n;
-    x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
-    const float e = fvi_expm1_reduced(x, &n);
-    const int32_t half = n >> 1; /* 2^n itself may lie outside the range of a float */
-    const float low = fvi_from_bits((uint32_t)(half + 127) << 23);
-    const float high = fvi_from_bits((uint32_t)(n - half + 127) << 23);
-    return (1 + e) * low * high;
-}
-
-/* At most 0.9 ulp; -Inf at 0, NaN below. x = m 2^k with m in [sqrt(1/2), sqrt(2)), f = m - 1. */
-static inline float fvi_log_float(float x)
-{
-    const bool tiny = x < 0x1p-126f;
-    const uint32_t bits = fvi_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
-    const float k = (float)((int32_t)bits >> 23) - (tiny ? 23.0f : 0.0f);
-    const float f = fvi_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1;
-    const float square = f * f;
-    float p = -0x1.38b5ap-4f;
-    p = p * f + 0x1.055b7p-3f;
-    p = p * f - 0x1.0d853ep-3f;
-    p = p * f + 0x1.22da1cp-3f;
-    p = p * f - 0x1.547244p-3f;
-    p = p * f + 0x1.99a008p-3f;
-    p = p * f - 0x1.000226p-2f;
-    p = p * f + 0x1.555554p-2f;
-    p = p * (square * f) + k * 0x1.7f7d1cp-20f;
-    p = p - 0.5f * square;
-    float y = k * 0x1.62e4p-1f + (p + f);
-    y = x < INFINITY ? y : x;
-    return x > 0 ? y : x == 0 ? -INFINITY : NAN;
-}
-
-/* At most 1.4 ulp: x + x^3 p(x^2) up to 0.6, then 1 - 2 / (exp(2|x|) + 1). */
-static inline float fvi_tanh_float(float x)
-{
-    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), square = x * x;
-    float p = -0x1.825858p-8f;
-    p = p * square + 0x1.54b8ap-6f;
-    p = p * square - 0x1.b898dep-5f;
-    p = p * square + 0x1.1109aep-3f;
-    p = p * square - 0x1.55553ep-2f;
-    const float inner = p * (square * x) + x;
-    const float outer = 1 - 2 / (fvi_exp_float(2 * size) + 1);
-    return fvi_with_sign(size > 0.6f ? outer : inner, x);
-}
-
-/* The chance that a normal number is below x, within 1.1e-7, and its density: exp(-x^2 / 2) serves both.
- * The chance to be |x| or more away on one side is that times Mills' ratio, a polynomial up to 5.5. */
-static inline float fvi_normal_float(float x, float *density)
-{
-    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), e = fvi_exp_float(-0.5f * x * x);
-    const float a = size > 5.5f ? 5.5f : size;
-    float p = 0x1.187c82p-25f;
-    p = p * a - 0x1.088ca2p-20f;
-    p = p * a + 0x1.c51656p-17f;
-    p = p * a - 0x1.d6bc52p-14f;
-    p = p * a + 0x1.50125ap-11f;
-    p = p * a - 0x1.6487a2p-9f;
-    p = p * a + 0x1.2af272p-7f;
-    p = p * a - 0x1.a1e7ecp-6f;
-    p = p * a + 0x1.fb0194p-5f;
-    p = p * a - 0x1.0feaacp-3f;
-    p = p * a + 0x1.ffebf6p-3f;
-    p = p * a - 0x1.988396p-2f;
-    p = p * a + 0x1.fffffep-2f;
-    *density = 0x1.988454p-2f * e; /* 1 / sqrt(2 pi) */
-    return x > 0 ? 1 - e * p : e * p;
-}
-
-/* ---- fv_real ------------------------------------------------------------------------------------- */
+/* The name, what computes it, its derivative. */
+#define FVI_RARE(X)                                                                                \
+    X(fvi_sigmoid, fvi_sigmoid_double, fvi_sigmoid_double(-a) * y)                                 \
+    X(fvi_softplus, fvi_softplus_double, fvi_sigmoid_double(a))                                    \
+    X(fvi_rsqrt, fvi_rsqrt_double, -0.5 * y / a)                                                   \
+    X(fvi_expm1, expm1, y + 1)                                                                     \
+    X(fvi_log1p, log1p, 1 / (1 + a))                                                               \
+    X(fvi_exp2, exp2, 0.6931471805599453 * y)   /* ln 2 */                                         \
+    X(fvi_log2, log2, 1.4426950408889634 / a)   /* 1 / ln 2 */                                     \
+    X(fvi_log10, log10, 0.4342944819032518 / a) /* 1 / ln 10 */                                    \
+    X(fvi_cbrt, cbrt, 1 / (3 * y * y))                                                             \
+    X(fvi_sin, sin, cos(a))                                                                        \
+    X(fvi_cos, cos, -sin(a))                                                                       \
+    X(fvi_tan, tan, 1 + y * y)                                                                     \
+    X(fvi_asin, asin, 1 / sqrt((1 - a) * (1 + a)))                                                 \
+    X(fvi_acos, acos, -1 / sqrt((1 - a) * (1 + a)))                                                \
+    X(fvi_atan, atan, 1 / (1 + a * a))                                                             \
+    X(fvi_sinh, sinh, cosh(a))                                                                     \
+    X(fvi_cosh, cosh, sinh(a))                                                                     \
+    X(fvi_asinh, asinh, 1 / hypot(1, a))                                                           \
+    X(fvi_acosh, acosh, 1 / sqrt((a - 1) * (a + 1)))                                               \
+    X(fvi_atanh, atanh, 1 / ((1 - a) * (1 + a)))                                                   \
+    X(fvi_erf, erf, 1.1283791670955126 * exp(-a * a)) /* 2 / sqrt(pi) */                           \
+    X(fvi_erfc, erfc, -1.1283791670955126 * exp(-a * a))
 
 #if defined(FV_COMPLEX)
 
@@ -135,23 +68,45 @@ static inline fv_real fvi_lift(fv_real z, double value, double derivative)
     return __builtin_complex(value, cimag(z) == 0 ? 0 : derivative * cimag(z));
 }
 
-static inline fv_real fvi_exp(fv_real x)
-{
-    const double y = exp(creal(x));
-    return fvi_lift(x, y, y);
-}
+#define FVI_COMPLEX(name, function, derivative)                                                    \
+    static inline fv_real name(fv_real x)                                                          \
+    {                                                                                              \
+        const double a = creal(x), y = function(a);                                                \
+        (void)y;                                                                                   \
+        return fvi_lift(x, y, derivative);                                                         \
+    }
+#define X(name, function_float, function, derivative) FVI_COMPLEX(name, function, derivative)
+FVI_FAST(X)
+#undef X
+FVI_RARE(FVI_COMPLEX)
+#undef FVI_COMPLEX
 
-static inline fv_real fvi_log(fv_real x)
-{
-    return fvi_lift(x, log(creal(x)), 1 / creal(x));
-}
+#else
 
-static inline fv_real fvi_tanh(fv_real x)
-{
-    const double y = tanh(creal(x));
-    return fvi_lift(x, y, 1 - y * y);
-}
+#define FVI_REAL(name, function, argument)                                                         \
+    static inline fv_real name(fv_real x)                                                          \
+    {                                                                                              \
+        return (fv_real)function((argument)x);                                                     \
+    }
+#define X(name, function, derivative) FVI_REAL(name, function, double)
+FVI_RARE(X)
+#undef X
+#if defined(FV_F64)
+#define X(name, function_float, function, derivative) FVI_REAL(name, function, double)
+#else
+#define X(name, function_float, function, derivative) FVI_REAL(name, function_float, float)
+#endif
+FVI_FAST(X)
+#undef X
+#undef FVI_REAL
 
+#endif
+
+/* ---- the normal distribution, powers ------------------------------------------------------------- */
+
+#if defined(FV_COMPLEX)
+
+/* The chance that a normal number is below x, and its density. */
 static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
     const double a = creal(x), d = 0.3989422804014327 * exp(-a * a / 2); /* 1 / sqrt(2 pi) */
@@ -159,28 +114,22 @@ static inline fv_real fvi_normal(fv_real x, fv_real *density)
     return fvi_lift(x, erfc(-a * 0.7071067811865476) / 2, d);
 }
 
-static inline fv_real fvi_sqrt(fv_real x)
+/* x^p, like C's pow. */
+static inline fv_real fvi_pow(fv_real x, double p)
 {
-    const double y = sqrt(creal(x));
-    return fvi_lift(x, y, 0.5 / y);
+    const double a = creal(x);
+    return fvi_lift(x, pow(a, p), p == 0 ? 0 : p * pow(a, p - 1));
+}
+
+/* x^y, both with tangents. */
+static inline fv_real fvi_pow2(fv_real x, fv_real y)
+{
+    const double a = creal(x), b = creal(y), z = pow(a, b);
+    const double slope = z == 0 ? 0 : z * log(a); /* of y */
+    return fvi_pow(x, b) + __builtin_complex(0.0, cimag(fvi_lift(y, z, slope)));
 }
 
 #elif defined(FV_F64)
-
-static inline fv_real fvi_exp(fv_real x)
-{
-    return exp(x);
-}
-
-static inline fv_real fvi_log(fv_real x)
-{
-    return log(x);
-}
-
-static inline fv_real fvi_tanh(fv_real x)
-{
-    return tanh(x);
-}
 
 static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
@@ -188,36 +137,31 @@ static inline fv_real fvi_normal(fv_real x, fv_real *density)
     return erfc(-x * 0.7071067811865476) / 2;
 }
 
-static inline fv_real fvi_sqrt(fv_real x)
+static inline fv_real fvi_pow(fv_real x, double p)
 {
-    return sqrt(x);
+    return pow(x, p);
+}
+
+static inline fv_real fvi_pow2(fv_real x, fv_real y)
+{
+    return pow(x, y);
 }
 
 #else
-
-static inline fv_real fvi_exp(fv_real x)
-{
-    return fvi_exp_float(x);
-}
-
-static inline fv_real fvi_log(fv_real x)
-{
-    return fvi_log_float(x);
-}
-
-static inline fv_real fvi_tanh(fv_real x)
-{
-    return fvi_tanh_float(x);
-}
 
 static inline fv_real fvi_normal(fv_real x, fv_real *density)
 {
     return fvi_normal_float(x, density);
 }
 
-static inline fv_real fvi_sqrt(fv_real x)
+static inline fv_real fvi_pow(fv_real x, double p)
 {
-    return sqrtf(x);
+    return (float)pow((double)x, p);
+}
+
+static inline fv_real fvi_pow2(fv_real x, fv_real y)
+{
+    return (float)pow((double)x, (double)y);
 }
 
 #endif
