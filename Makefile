@@ -60,7 +60,7 @@ LIB_float   := fovea
 LIB_double  := fovea64
 LIB_complex := foveac
 
-HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/op.h layers/layers.h train/train.h
+HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/ops.h autograd/op.h layers/layers.h train/train.h
 TESTS    := $(wildcard tests/*.c)
 SHARED   := $(wildcard examples/shared/*.c)
 PROGRAMS := $(filter-out $(SHARED),$(wildcard examples/*.c))

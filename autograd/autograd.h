@@ -17,15 +17,13 @@ typedef struct fv_op fv_op;
 typedef struct fv_var fv_var;
 typedef struct fv_params fv_params;
 
-enum { FV_MAX_INPUTS = 6 }; /* of an op */
-
 /* A tensor on a tape. Read it; the tape owns it until the next fv_tape_begin. */
 struct fv_var {
     fv_tensor value;
     fv_real *grad;   /* like value.data; NULL until fv_backward reaches it. With FV_TRAIN only
                       * parameters and inputs keep theirs: that of a computed value is used up */
     const fv_op *op; /* NULL: not computed on the tape */
-    fv_var *in[FV_MAX_INPUTS];
+    fv_var **in;     /* [inputs]: what it was computed from; an absent one is NULL */
     int inputs;
     bool needs_grad;
     const void *options; /* what the op keeps from its call */
@@ -134,84 +132,12 @@ const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param);
 size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
                   const fv_real **grad);
 
-/* ---- ops ----------------------------------------------------------------------------------------
- * docs/ops.md lists formulas and sources. Shapes are input -> output. A shape or number that does not fit
- * is an error of the tape, and the result NULL. Numbers, ids, labels, segments and masks are read again by
- * fv_backward: keep them as they are until then. */
-
-fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b);       /* a + b, b may be [d] to a's [.., d] */
-fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b);       /* a * b, elementwise, equal shapes */
-fv_var *fv_scale(fv_tape *t, fv_var *x, double factor); /* factor * x */
-fv_var *fv_relu(fv_tape *t, fv_var *x);                 /* max(x, 0) */
-fv_var *fv_gelu(fv_tape *t, fv_var *x); /* x * normal_cdf(x); Hendrycks and Gimpel, 2016 */
-fv_var *fv_tanh(fv_tape *t, fv_var *x); /* tanh(x) */
-fv_var *fv_sum(fv_tape *t, fv_var *x);  /* -> scalar */
-fv_var *fv_reshape(fv_tape *t, fv_var *x, fv_shape shape); /* a view; the counts must agree */
-/* [rows, d0], [rows, d1], .. -> [rows, d0 + d1 + ..]; at most FV_MAX_INPUTS. */
-fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x);
-/* x W^T + b: [rows, in] with weight [out, in], bias [out] or NULL -> [rows, out]. */
-fv_var *fv_affine(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
-/* The same with relu folded in. */
-fv_var *fv_affine_relu(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
-/* a b: [m, k] x [k, n] -> [m, n]. */
-fv_var *fv_matmul(fv_tape *t, fv_var *a, fv_var *b);
-/* (x - mean) / sqrt(variance + eps) * weight + bias over the last axis; eps 1e-5. Ba, Kiros, Hinton, 2016. */
-fv_var *fv_layer_norm(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias);
-/* Zeroes each number with probability p and scales the rest by 1 / (1 - p), in FV_TRAIN only. */
-fv_var *fv_dropout(fv_tape *t, fv_var *x, double p);
-/* Rows ids[0 .. count - 1] of table [n, d] -> [count, d]; an id outside 0 .. n - 1 is an error. */
-fv_var *fv_gather(fv_tape *t, fv_var *table, const int32_t *ids, size_t count);
-/* For each bag (segment) of ids, the sum of its rows of the table, divided by sqrt(its size): [bags, d]. */
-fv_var *fv_gather_bags(fv_tape *t, fv_var *table, const int32_t *ids, const fv_segments *bags);
-/* Rows of the neighbours at -radius .. +radius inside each segment, side by side, zeros outside:
- * [rows, d] -> [rows, (2 radius + 1) d]. */
-fv_var *fv_neighbours(fv_tape *t, fv_var *x, const fv_segments *segments, int radius);
-/* Adds row p of table [positions, d] to the row at position p of its segment; positions past the table are an error. */
-fv_var *fv_add_positions(fv_tape *t, fv_var *x, fv_var *table, const fv_segments *segments);
-/* The mean, sum or largest of each segment's rows: [rows, d] -> [samples, d]; an empty segment gives zeros. */
-fv_var *fv_segment_mean(fv_tape *t, fv_var *x, const fv_segments *segments);
-fv_var *fv_segment_sum(fv_tape *t, fv_var *x, const fv_segments *segments);
-fv_var *fv_segment_max(fv_tape *t, fv_var *x, const fv_segments *segments);
-
-typedef struct {
-    double smoothing; /* label smoothing: this share is spread over all classes; default 0 */
-} fv_cross_entropy_opts;
-/* The sum over rows of -log softmax(x)[label]: [rows, classes] and labels[rows] -> scalar. Rows with a
- * negative label are left out; count, when not NULL, gets how many were not. */
-fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
-                             const fv_cross_entropy_opts *opts, size_t *count);
-
-typedef struct {
-    size_t heads;    /* default 1 */
-    size_t kv_heads; /* grouped heads; default: heads */
-    double scale;    /* default 1 / sqrt(width of a head) */
-    double dropout;  /* of the weights, in FV_TRAIN */
-    /* [heads, 2 clip + 1]: added to the score, by distance j - i clamped to +-clip; default none. */
-    fv_var *relative;
-} fv_attention_opts;
-/* softmax(scale q k^T + relative | mask) v for each head: [queries, heads * qk], [keys, kv_heads * qk],
- * [keys, kv_heads * vd] -> [queries, heads * vd]. A row that sees nothing gives zeros. Vaswani et al., 2017. */
-fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
-                     const fv_attention_opts *opts);
-/* The same when q, k and v stand side by side: [rows, 3 d] -> [rows, d]. */
-fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
-                          const fv_attention_opts *opts);
-/* The weights behind attention value y for one segment, before dropout: [heads, queries, keys], in memory
- * of the tape. Without data (an error) when y is no attention, or there is no such segment. */
-fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment);
-
-/* softmax of each row over the last axis, in memory of the tape, without history: for predictions.
- * Without data when x is NULL, or the tape has an error. */
-fv_tensor fv_softmax_rows(fv_tape *t, const fv_var *x);
-/* The column of the largest number of each row, the first of equals: labels[rows]. NULL has no rows. */
-void fv_argmax_rows(const fv_var *x, int32_t *labels);
-
 /* ---- gradient checks ---------------------------------------------------------------------------- */
 
 /* Hands out the inputs of a function under check: the same numbers on every call, plus the step that
  * the check takes. */
 typedef struct fv_sampler fv_sampler;
-/* An input with values uniform in [low, high), kept at least 0.05 away from zero; at most 24 a call. */
+/* An input with values uniform in [low, high), kept at least 0.05 away from zero; at most 64 a call. */
 fv_var *fv_sample(fv_sampler *s, fv_shape shape, double low, double high);
 /* The tape of this call, and a random stream for what is not an input. */
 fv_tape *fv_sampler_tape(fv_sampler *s);
@@ -245,4 +171,6 @@ bool fv_gradcheck(fv_check_fn fn, void *context, const fv_gradcheck_opts *opts,
 #ifdef __cplusplus
 }
 #endif
+#include "autograd/ops.h"
+
 #endif

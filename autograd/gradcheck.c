@@ -67,7 +67,7 @@ static fv_var *evaluate(fv_sampler *s, fv_check_fn fn, void *context)
     fv_real *weights = fv_tape_alloc(s->tape, count, sizeof *weights);
     for (size_t i = 0; weights != NULL && i < count; i++)
         weights[i] = (fv_real)fv_rng_normal(rng, i);
-    return fv_sum(s->tape, fv_mul(s->tape, y, fv_constant(s->tape, y->value.shape, weights)));
+    return fv_sum(s->tape, fv_mul(s->tape, y, fv_constant(s->tape, y->value.shape, weights)), NULL);
 }
 
 #if defined(FV_COMPLEX)

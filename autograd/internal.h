@@ -99,7 +99,7 @@ struct fv_sampler {
     fv_tape *tape;
     uint64_t seed;
     int inputs; /* handed out so far in this call */
-    fv_var *input[FV_MAX_INPUTS * 4];
+    fv_var *input[64];
     int only;          /* the input that is moved; -1: all */
     size_t only_index; /* its only element that is moved; SIZE_MAX: all, along a random direction */
     uint64_t direction;

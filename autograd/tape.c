@@ -273,8 +273,8 @@ fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *optio
 {
     if (!fv_tape_ok(t))
         return NULL;
-    if (inputs < 0 || inputs > FV_MAX_INPUTS)
-        return fv_refuse(t, op->name, "%d inputs, at most %d", inputs, FV_MAX_INPUTS);
+    if (inputs < 0)
+        return fv_refuse(t, op->name, "%d inputs", inputs);
     if (!sound(t, op->name, shape))
         return NULL;
     bool needs_grad = false;
@@ -283,7 +283,8 @@ fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *optio
     size_t count = fv_shape_count(shape);
     fv_real *data = fvi_tape_take(t, count, sizeof *data);
     void *kept = size ? fvi_tape_take(t, size, 1) : NULL;
-    fv_var *y = data != NULL && (kept != NULL || size == 0) ? append(t, shape, data) : NULL;
+    fv_var **from = fvi_tape_take(t, (size_t)inputs, sizeof(fv_var *));
+    fv_var *y = fv_tape_ok(t) ? append(t, shape, data) : NULL;
     if (y == NULL)
         return NULL;
     if (size)
@@ -291,8 +292,9 @@ fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *optio
     y->op = op;
     y->options = kept;
     y->inputs = inputs;
+    y->in = from;
     for (int i = 0; i < inputs; i++)
-        y->in[i] = in[i];
+        from[i] = in[i];
     y->needs_grad = needs_grad && op->backward != NULL;
     return op->forward(t, y) && fv_tape_ok(t) ? y : NULL;
 }

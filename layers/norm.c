@@ -16,5 +16,5 @@ fv_norm fv_norm_init(fv_scope scope, size_t d)
 fv_var *fv_norm_forward(fv_tape *t, const fv_norm *layer, fv_var *x)
 {
     fv_var *weight = fv_use(t, layer->weight);
-    return fv_layer_norm(t, x, weight, fv_use(t, layer->bias));
+    return fv_layer_norm(t, x, weight, fv_use(t, layer->bias), NULL);
 }

@@ -36,7 +36,7 @@ static inline double rate(uint64_t step)
 /* loss + sum of x times the constant g, so that x's gradient is g. */
 static inline fv_var *pull(fv_tape *t, fv_var *loss, fv_var *x, const fv_real *g)
 {
-    fv_var *term = fv_sum(t, fv_mul(t, x, fv_constant(t, x->value.shape, g)));
+    fv_var *term = fv_sum(t, fv_mul(t, x, fv_constant(t, x->value.shape, g)), NULL);
     return loss ? fv_add(t, loss, term) : term;
 }
 

@@ -22,7 +22,7 @@ Test(edges, rank_zero)
     cr_expect_eq(at(fv_add(t, x, x), 0), 6);
     cr_expect_eq(at(fv_mul(t, x, x), 0), 9);
     cr_expect_eq(at(fv_scale(t, x, -2), 0), -6);
-    cr_expect_eq(at(fv_sum(t, x), 0), 3);
+    cr_expect_eq(at(fv_sum(t, x, NULL), 0), 3);
     cr_expect_eq(at(fv_relu(t, x), 0), 3);
     cr_expect_eq(at(fv_relu(t, fv_scale(t, x, -1)), 0), 0);
     cr_expect_float_eq(at(fv_tanh(t, x), 0), tanh(3), 1e-6);
@@ -36,7 +36,7 @@ Test(edges, rank_zero)
     int32_t label = -1;
     fv_argmax_rows(x, &label);
     cr_expect_eq(label, 0);
-    cr_assert(fv_backward(t, fv_add(t, fv_mul(t, x, x), fv_sum(t, one))));
+    cr_assert(fv_backward(t, fv_add(t, fv_mul(t, x, x), fv_sum(t, one, NULL))));
     cr_expect_eq(fv_re(x->grad[0]), 2 * 3 + 1);
     fv_tape_free(t);
 }
@@ -51,8 +51,8 @@ Test(edges, one_by_one)
     fv_tape_begin(t, FV_GRAD, 1, 1);
     fv_var *x = fv_input(t, FV_SHAPE(1, 1), three), *w = fv_input(t, FV_SHAPE(1), three + 1);
     cr_expect_eq(at(fv_affine(t, x, x, w), 0), 13);
-    cr_expect_eq(at(fv_matmul(t, x, x), 0), 9);
-    cr_expect_eq(at(fv_concat(t, 1, &x), 0), 3);
+    cr_expect_eq(at(fv_matmul(t, x, x, NULL), 0), 9);
+    cr_expect_eq(at(fv_concat(t, 1, &x, -1), 0), 3);
     cr_expect_eq(at(fv_gather(t, x, zero, 1), 0), 3);
     cr_expect_eq(at(fv_gather_bags(t, x, zero, &whole), 0), 3);
     cr_expect_eq(at(fv_add_positions(t, x, x, &whole), 0), 6);
@@ -66,9 +66,9 @@ Test(edges, one_by_one)
     for (size_t i = 0; i < 5; i++)
         cr_expect_eq(at(wide, i), i == 2 ? 3 : 0);
     cr_expect_eq(at(fv_neighbours(t, x, &whole, 0), 0), 3);
-    fv_var *norm = fv_layer_norm(t, x, w, w);
+    fv_var *norm = fv_layer_norm(t, x, w, w, NULL);
     cr_expect_eq(at(norm, 0), 4, "a single number is its own mean");
-    cr_assert(fv_backward(t, fv_sum(t, norm)));
+    cr_assert(fv_backward(t, fv_sum(t, norm, NULL)));
     cr_expect_eq(fv_re(x->grad[0]), 0);
     cr_expect_eq(fv_re(w->grad[0]), 1);
     fv_tape_free(t);
@@ -96,10 +96,10 @@ Test(edges, no_rows)
             x = fv_add(t, x, fv_gather_bags(t, table, NULL, &none));
             x = fv_affine(t, fv_neighbours(t, x, segments, 1), wide, b);
             x = fv_add_positions(t, fv_add(t, x, b), table, segments);
-            x = fv_layer_norm(t, fv_dropout(t, x, 0.5), b, b);
+            x = fv_layer_norm(t, fv_dropout(t, x, 0.5), b, b, NULL);
             x = fv_mul(t, fv_gelu(t, fv_affine_relu(t, x, w, b)), fv_tanh(t, fv_relu(t, x)));
-            x = fv_matmul(t, fv_scale(t, x, 3), w);
-            fv_var *qkv = fv_concat(t, 3, (fv_var *[]){x, x, x});
+            x = fv_matmul(t, fv_scale(t, x, 3), w, NULL);
+            fv_var *qkv = fv_concat(t, 3, (fv_var *[]){x, x, x}, -1);
             const fv_attention_opts two = {.heads = 2,
                                            .relative = fv_input(t, FV_SHAPE(2, 3), three)};
             x = fv_add(t, fv_self_attention(t, qkv, &mask, &two),
@@ -112,11 +112,11 @@ Test(edges, no_rows)
             cr_assert_not_null(pooled, "%s", fv_tape_error(t)->text);
             for (size_t i = 0; i < fvi_count(pooled); i++)
                 cr_expect_eq(at(pooled, i), 0, "an empty segment gives zeros");
-            size_t counted = 9;
+            double counted = 9;
             fv_var *loss = fv_cross_entropy_sum(t, x, unused, NULL, &counted);
             cr_expect_eq(at(loss, 0), 0);
             cr_expect_eq(counted, 0);
-            loss = fv_add(t, loss, fv_add(t, fv_sum(t, x), fv_sum(t, pooled)));
+            loss = fv_add(t, loss, fv_add(t, fv_sum(t, x, NULL), fv_sum(t, pooled, NULL)));
             cr_assert(fv_backward(t, loss), "%s", fv_tape_error(t)->text);
             for (size_t i = 0; i < 4; i++)
                 cr_expect(fv_re(w->grad[i]) == 0 && fv_re(table->grad[i]) == 0 &&
@@ -138,7 +138,7 @@ Test(edges, empty_bags_touch_nothing)
     fv_var *y = fv_gather_bags(t, fv_use(t, table), NULL, &empties);
     const int32_t *rows;
     const fv_real *grad;
-    cr_assert(fv_backward(t, fv_sum(t, y)), "%s", fv_tape_error(t)->text);
+    cr_assert(fv_backward(t, fv_sum(t, y, NULL)), "%s", fv_tape_error(t)->text);
     cr_expect_eq(fv_touched(t, table, &rows, &grad), 0);
     for (size_t i = 0; i < 6; i++)
         cr_expect_eq(at(y, i), 0);
@@ -162,7 +162,7 @@ Test(edges, queries_without_keys)
     const fv_tensor w = fv_attention_weights(t, y, 1);
     cr_assert(fv_shape_equal(w.shape, FV_SHAPE(1, 1, 2)));
     cr_expect_float_eq((double)fv_re(w.data[0] + w.data[1]), 1, 1e-5);
-    cr_assert(fv_backward(t, fv_sum(t, y)));
+    cr_assert(fv_backward(t, fv_sum(t, y, NULL)));
     for (size_t i = 0; i < 4; i++)
         cr_expect_eq(fv_re(q->grad[i]), 0);
     cr_expect_neq(fv_re(q->grad[4]), 0);
@@ -208,7 +208,7 @@ Test(edges, ties)
     fv_tape *t = fv_tape_new(NULL);
     fv_tape_begin(t, FV_GRAD, 1, 1);
     fv_var *x = fv_input(t, FV_SHAPE(3, 2), equal);
-    cr_assert(fv_backward(t, fv_sum(t, fv_segment_max(t, x, &whole))));
+    cr_assert(fv_backward(t, fv_sum(t, fv_segment_max(t, x, &whole), NULL)));
     for (size_t i = 0; i < 6; i++)
         cr_expect_eq(fv_re(x->grad[i]), i < 2, "at %zu", i);
     int32_t labels[3];

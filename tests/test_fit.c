@@ -62,13 +62,11 @@ static fv_var *loss(const void *model, fv_tape *t, const size_t *samples, size_t
 {
     toy *m = (toy *)(uintptr_t)model;
     const fv_ragged labels = {SAMPLES, m->offsets, m->labels};
-    size_t rows;
     uint64_t call = __atomic_add_fetch(&m->calls, 1, __ATOMIC_SEQ_CST);
     fv_var *y = fv_cross_entropy_sum(t, scores(m, t, samples, count),
-                                     fv_pick(t, &labels, samples, count), NULL, &rows);
+                                     fv_pick(t, &labels, samples, count), NULL, weight);
     if (m->stop_at != 0 && call >= m->stop_at)
         m->stop = 1;
-    *weight = (double)rows;
     return m->poison != 0 && call >= m->poison ? fv_scale(t, y, (double)NAN) : y;
 }
 

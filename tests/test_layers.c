@@ -98,7 +98,7 @@ static void check(const layer_case *c, size_t columns, layer_run run)
     cr_assert_eq(fv_shape_count(y->value.shape), c->count);
     expect_close("y", c->count, y->value.data, c->y);
     fv_var *projected = fv_mul(t, y, fv_constant(t, y->value.shape, weights));
-    cr_assert(fv_backward(t, fv_sum(t, projected)), "%s", fv_tape_error(t)->text);
+    cr_assert(fv_backward(t, fv_sum(t, projected, NULL)), "%s", fv_tape_error(t)->text);
     if (c->dx != NULL)
         expect_close("dx", LAYER_ROWS * columns, input->grad, c->dx);
     size_t named = 0, trained = 0;
@@ -264,7 +264,7 @@ Test(layers, encoder_block)
 static fv_var *run_cross_entropy(fv_tape *t, fv_params *params, fv_var *x)
 {
     (void)params;
-    size_t count = 0;
+    double count = 0;
     fv_var *y = fv_cross_entropy_sum(t, fv_scale(t, x, 8), layer_labels, NULL, &count);
     cr_expect_eq(count, 7, "two of nine rows are left out");
     return y;

@@ -283,7 +283,7 @@ Test(optimizer, steps_that_cannot_be_taken)
     }
     fv_error error = {0};
     fv_tape_begin(t, FV_TRAIN, 1, 1);
-    cr_expect_null(fv_matmul(t, fv_use(t, fv_params_at(params, 1)), fv_use(t, NULL)));
+    cr_expect_null(fv_matmul(t, fv_use(t, fv_params_at(params, 1)), fv_use(t, NULL), NULL));
     cr_expect_not(fv_optimizer_step(o, &t, 1, 1, 1, 0, 1, NULL, &error));
     cr_expect_str_eq(error.text, fv_tape_error(t)->text, "the tape's own error");
 

@@ -75,15 +75,14 @@ static fv_var *shapes_that_differ(int which, const values *v, const char **text)
     WRONG("constant: no data", fv_constant(t, FV_SHAPE(2), NULL))
     WRONG("input: no data", fv_input(t, FV_SHAPE(2), NULL))
     WRONG("input: rank -2, expected 0 to 6", fv_input(t, (fv_shape){.rank = -2}, numbers))
-    WRONG("concat: 0 inputs, expected 1 to 6", fv_concat(t, 0, &v->m4x6))
-    WRONG("concat: 7 inputs, expected 1 to 6", fv_concat(t, 7, &v->m4x6))
+    WRONG("concat: 0 inputs, expected at least 1", fv_concat(t, 0, &v->m4x6, -1))
     WRONG("concat: [4, 6] beside [5, 6]: rows differ",
-          fv_concat(t, 2, (fv_var *[]){v->m4x6, v->m5x6}))
-    WRONG("concat: an input is [6], expected [rows, d]", fv_concat(t, 1, &v->v6))
+          fv_concat(t, 2, (fv_var *[]){v->m4x6, v->m5x6}, -1))
+    WRONG("concat: an input is [6], expected [rows, d]", fv_concat(t, 1, &v->v6, -1))
     WRONG("concat: an input is [4, 0], expected [rows, d]",
-          fv_concat(t, 2, (fv_var *[]){v->m4x6, v->m4x0}))
-    WRONG("concat: an input is NULL", fv_concat(t, 2, (fv_var *[]){v->m4x6, NULL}))
-    WRONG("concat: an input is NULL", fv_concat(t, 2, NULL))
+          fv_concat(t, 2, (fv_var *[]){v->m4x6, v->m4x0}, -1))
+    WRONG("concat: an input is NULL", fv_concat(t, 2, (fv_var *[]){v->m4x6, NULL}, -1))
+    WRONG("concat: an input is NULL", fv_concat(t, 2, NULL, -1))
     WRONG("affine: [4, 6] with weight head.weight [3, 32]: inner sizes differ",
           fv_affine(t, v->m4x6, v->weight, NULL))
     WRONG("affine_relu: [4, 6] with weight head.weight [3, 32]: inner sizes differ",
@@ -95,18 +94,18 @@ static fv_var *shapes_that_differ(int which, const values *v, const char **text)
     WRONG("affine: input is [6], expected [rows, d]", fv_affine(t, v->v6, v->table, NULL))
     WRONG("affine: input is [2, 2, 3], expected [rows, d]", fv_affine(t, v->b2x2x3, v->table, NULL))
     WRONG("affine: [4, 6] with weight [6]: inner sizes differ", fv_affine(t, v->m4x6, v->v6, NULL))
-    WRONG("matmul: [4, 6] with [4, 6]: inner sizes differ", fv_matmul(t, v->m4x6, v->m4x6))
-    WRONG("matmul: a is [6], expected [rows, d]", fv_matmul(t, v->v6, v->m4x6))
-    WRONG("matmul: b is [2, 2, 3], expected [rows, d]", fv_matmul(t, v->m4x6, v->b2x2x3))
-    WRONG("matmul: a is [4, 0], expected [rows, d]", fv_matmul(t, v->m4x0, v->m0x6))
+    WRONG("matmul: [4, 6] with [4, 6]: inner sizes differ", fv_matmul(t, v->m4x6, v->m4x6, NULL))
+    WRONG("matmul: a is [6], expected [rows, d]", fv_matmul(t, v->v6, v->m4x6, NULL))
+    WRONG("matmul: b is [2, 2, 3], expected [rows, d]", fv_matmul(t, v->m4x6, v->b2x2x3, NULL))
+    WRONG("matmul: a is [4, 0], expected [rows, d]", fv_matmul(t, v->m4x0, v->m0x6, NULL))
     WRONG("layer_norm: [4, 6] with [5] and [6]: widths differ",
-          fv_layer_norm(t, v->m4x6, v->v5, v->v6))
+          fv_layer_norm(t, v->m4x6, v->v5, v->v6, NULL))
     WRONG("layer_norm: [4, 6] with [6] and [5]: widths differ",
-          fv_layer_norm(t, v->m4x6, v->v6, v->v5))
+          fv_layer_norm(t, v->m4x6, v->v6, v->v5, NULL))
     WRONG("layer_norm: [] with [6] and [6]: widths differ",
-          fv_layer_norm(t, v->scalar, v->v6, v->v6))
+          fv_layer_norm(t, v->scalar, v->v6, v->v6, NULL))
     WRONG("layer_norm: [4, 3] with words.weight [10, 6] and [6]: widths differ",
-          fv_layer_norm(t, v->m4x3, v->table, v->v6))
+          fv_layer_norm(t, v->m4x3, v->table, v->v6, NULL))
     *text = NULL;
     return NULL;
 }
@@ -117,7 +116,8 @@ static fv_var *numbers_out_of_range(int which, const values *v, const char **tex
     int at = 0;
     static const fv_segments one = {1, late};
     static const int32_t labels[] = {0, 5, 6, -100};
-    const fv_cross_entropy_opts negative = {-0.1}, whole = {1}, nan_smoothing = {NAN};
+    const fv_cross_entropy_opts negative = {.smoothing = -0.1}, whole = {.smoothing = 1},
+                                nan_smoothing = {.smoothing = NAN};
     WRONG("dropout: probability 1, expected 0 <= p < 1", fv_dropout(t, v->m4x6, 1))
     WRONG("dropout: probability -0.1, expected 0 <= p < 1", fv_dropout(t, v->m4x6, -0.1))
     WRONG("dropout: probability inf, expected 0 <= p < 1", fv_dropout(t, v->m4x6, INFINITY))
@@ -264,17 +264,17 @@ static fv_var *null_inputs(int which, const values *v, const char **text)
     WRONG("relu: an input is NULL", fv_relu(t, NULL))
     WRONG("gelu: an input is NULL", fv_gelu(t, NULL))
     WRONG("tanh: an input is NULL", fv_tanh(t, NULL))
-    WRONG("sum: an input is NULL", fv_sum(t, NULL))
+    WRONG("sum: an input is NULL", fv_sum(t, NULL, NULL))
     WRONG("reshape: an input is NULL", fv_reshape(t, NULL, FV_SCALAR))
     WRONG("affine: an input is NULL", fv_affine(t, NULL, v->table, NULL))
     WRONG("affine: an input is NULL", fv_affine(t, v->m4x6, NULL, NULL))
     WRONG("affine_relu: an input is NULL", fv_affine_relu(t, NULL, v->table, NULL))
     WRONG("affine_relu: an input is NULL", fv_affine_relu(t, v->m4x6, NULL, NULL))
-    WRONG("matmul: an input is NULL", fv_matmul(t, NULL, v->m4x6))
-    WRONG("matmul: an input is NULL", fv_matmul(t, v->m4x6, NULL))
-    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, NULL, v->v6, v->v6))
-    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, v->m4x6, NULL, v->v6))
-    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, v->m4x6, v->v6, NULL))
+    WRONG("matmul: an input is NULL", fv_matmul(t, NULL, v->m4x6, NULL))
+    WRONG("matmul: an input is NULL", fv_matmul(t, v->m4x6, NULL, NULL))
+    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, NULL, v->v6, v->v6, NULL))
+    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, v->m4x6, NULL, v->v6, NULL))
+    WRONG("layer_norm: an input is NULL", fv_layer_norm(t, v->m4x6, v->v6, NULL, NULL))
     WRONG("dropout: an input is NULL", fv_dropout(t, NULL, 0.5))
     WRONG("gather: an input is NULL", fv_gather(t, NULL, ids, 1))
     WRONG("gather_bags: an input is NULL", fv_gather_bags(t, NULL, ids, &segments))
@@ -376,7 +376,7 @@ Test(refusals, null_after_an_error)
     cr_expect_null(fv_constant(t, FV_SHAPE(2), numbers));
     cr_expect_null(fv_input(t, FV_SHAPE(2), numbers));
     cr_expect_null(fv_use(t, table));
-    cr_expect_null(fv_concat(t, 1, &v.m4x6));
+    cr_expect_null(fv_concat(t, 1, &v.m4x6, -1));
     cr_expect_null(fv_reshape(t, v.m4x6, FV_SHAPE(24)));
     cr_expect_null(fv_dropout(t, v.m4x6, 0), "dropout hands its input through");
     cr_expect_null(fv_attention(t, v.m4x6, v.m4x6, v.m4x6, NULL, NULL));
@@ -402,11 +402,11 @@ Test(refusals, backward)
     cr_expect_not(fv_backward(t, fv_input(t, FV_SHAPE(2), data)));
     cr_expect_str_eq(fv_tape_error(t)->text, "backward: the loss is [2], expected one number");
     fv_tape_begin(t, FV_GRAD, 1, 1);
-    cr_expect_not(fv_backward(t, fv_sum(t, fv_constant(t, FV_SHAPE(2), data))));
+    cr_expect_not(fv_backward(t, fv_sum(t, fv_constant(t, FV_SHAPE(2), data), NULL)));
     cr_expect_str_eq(fv_tape_error(t)->text,
                      "backward: the loss depends on nothing that has a gradient");
     fv_tape_begin(t, FV_EVAL, 1, 1);
-    cr_expect_not(fv_backward(t, fv_sum(t, fv_input(t, FV_SHAPE(2), data))));
+    cr_expect_not(fv_backward(t, fv_sum(t, fv_input(t, FV_SHAPE(2), data), NULL)));
     cr_expect_str_eq(
         fv_tape_error(t)->text,
         "backward: the loss depends on nothing that has a gradient (the tape is in FV_EVAL)");
@@ -416,7 +416,7 @@ Test(refusals, backward)
     cr_expect_str_eq(fv_tape_error(t)->text, "backward: the loss is [0, 2], expected one number");
     fv_tape_begin(t, FV_GRAD, 1, 1);
     cr_expect(fv_tape_ok(t), "begin forgets the error");
-    cr_expect(fv_backward(t, fv_sum(t, fv_input(t, FV_SHAPE(2), data))));
+    cr_expect(fv_backward(t, fv_sum(t, fv_input(t, FV_SHAPE(2), data), NULL)));
     fv_tape_free(t);
 }
 

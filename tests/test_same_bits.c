@@ -28,7 +28,7 @@ static uint64_t digest_sample(const fv_tape_opts *opts, fvi_op_id op, int which)
     fv_sampler s = {.tape = t, .seed = 4, .only = -1, .only_index = SIZE_MAX};
     fv_tape_begin(t, FV_TRAIN, 4, 0);
     fv_var *y = t->ops->op[op]->sample(&s, which);
-    cr_assert(fv_backward(t, fv_sum(t, fv_mul(t, y, y))), "%s", fv_tape_error(t)->text);
+    cr_assert(fv_backward(t, fv_sum(t, fv_mul(t, y, y), NULL)), "%s", fv_tape_error(t)->text);
     uint64_t sum = 0;
     for (const fv_var *v = t->last; v != NULL; v = v->previous) {
         sum = 31 * sum + fvi_hash(v->value.data, fvi_count(v) * sizeof(fv_real));

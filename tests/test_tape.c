@@ -33,7 +33,7 @@ Test(tape, backward_twice)
     fv_tape_begin(t, FV_TRAIN, 1, 1);
     fv_var *x = fv_gather(t, fv_use(t, table), ids, 3);
     fv_var *y = fv_affine_relu(t, fv_dropout(t, x, 0.5), fv_use(t, w), NULL);
-    fv_var *loss = fv_sum(t, fv_mul(t, y, fv_tanh(t, y)));
+    fv_var *loss = fv_sum(t, fv_mul(t, y, fv_tanh(t, y)), NULL);
     fv_real kept[2][6 + 6];
     for (int round = 0; round < 2; round++) {
         const int32_t *rows;
@@ -55,7 +55,7 @@ Test(tape, a_second_loss_starts_from_zero)
     const fv_real data[] = {3, 5};
     fv_tape_begin(t, FV_GRAD, 1, 1);
     fv_var *x = fv_input(t, FV_SHAPE(2), data), *z = fv_input(t, FV_SHAPE(2), data);
-    fv_var *first = fv_sum(t, fv_mul(t, x, z)), *second = fv_sum(t, fv_scale(t, x, 2));
+    fv_var *first = fv_sum(t, fv_mul(t, x, z), NULL), *second = fv_sum(t, fv_scale(t, x, 2), NULL);
     cr_assert(fv_backward(t, first));
     expect_real(z->grad, 2, (double[]){3, 5}, "z under the first loss");
     cr_assert(fv_backward(t, second));
@@ -73,8 +73,8 @@ Test(tape, gradients_accumulate)
     for (int i = 0; i < 1000; i++)
         sum = fv_add(t, sum, x);
     fv_var *square = fv_mul(t, x, x), *view = fv_reshape(t, x, FV_SHAPE(3, 1));
-    fv_var *parts = fv_concat(t, 3, (fv_var *[]){view, view, view});
-    fv_var *loss = fv_add(t, fv_sum(t, fv_add(t, sum, square)), fv_sum(t, parts));
+    fv_var *parts = fv_concat(t, 3, (fv_var *[]){view, view, view}, -1);
+    fv_var *loss = fv_add(t, fv_sum(t, fv_add(t, sum, square), NULL), fv_sum(t, parts, NULL));
     cr_assert(fv_backward(t, loss));
     expect_real(x->grad, 3, (double[]){1001 + 2 + 3, 1001 - 4 + 3, 1001 + 8 + 3}, "x");
     cr_expect(view->grad == x->grad, "the gradient of a view is a view");
@@ -117,7 +117,7 @@ Test(tape, a_parameter_is_one_value)
         }
         for (int i = step; i < MANY; i++)
             cr_expect(fv_use(t, p[i]) == v[i] && strcmp(v[i]->name, p[i]->name) == 0);
-        cr_assert(fv_backward(t, fv_sum(t, fv_scale(t, sum, 1 + step))));
+        cr_assert(fv_backward(t, fv_sum(t, fv_scale(t, sum, 1 + step), NULL)));
         for (int i = step; i < MANY; i++)
             expect_real(fv_param_grad(t, p[i]), 2, (double[]){1 + step, 1 + step}, p[i]->name);
     }
@@ -144,8 +144,8 @@ Test(tape, touched_rows)
         /* (2 row 1 + 2 row 4) / sqrt(4), nothing, row 0 */
         expect_real(other->value.data, 6, (double[]){12, 14, 0, 0, 1, 2}, "bags");
         cr_assert_not_null(unused);
-        fv_var *loss = fv_add(t, fv_sum(t, fv_mul(t, one, fv_constant(t, FV_SHAPE(3, 2), a))),
-                              fv_sum(t, fv_mul(t, other, fv_constant(t, FV_SHAPE(3, 2), b))));
+        fv_var *loss = fv_add(t, fv_sum(t, fv_mul(t, one, fv_constant(t, FV_SHAPE(3, 2), a)), NULL),
+                              fv_sum(t, fv_mul(t, other, fv_constant(t, FV_SHAPE(3, 2), b)), NULL));
         const int32_t *rows = NULL;
         const fv_real *grad = NULL;
         cr_expect_eq(fv_touched(t, table, &rows, &grad), 0, "before fv_backward");
@@ -169,11 +169,11 @@ Test(tape, a_table_also_used_densely)
     const fv_segments bags = {1, at};
     for (int order = 0; order < 2; order++) {
         fv_tape_begin(t, FV_TRAIN, 1, 1);
-        fv_var *dense = order == 0 ? fv_sum(t, fv_scale(t, fv_use(t, table), 100)) : NULL;
-        fv_var *rows = fv_sum(t, fv_gather(t, fv_use(t, table), ids, 3));
-        fv_var *bag = fv_sum(t, fv_gather_bags(t, fv_use(t, table), bag_ids, &bags));
+        fv_var *dense = order == 0 ? fv_sum(t, fv_scale(t, fv_use(t, table), 100), NULL) : NULL;
+        fv_var *rows = fv_sum(t, fv_gather(t, fv_use(t, table), ids, 3), NULL);
+        fv_var *bag = fv_sum(t, fv_gather_bags(t, fv_use(t, table), bag_ids, &bags), NULL);
         if (order == 1)
-            dense = fv_sum(t, fv_scale(t, fv_use(t, table), 100));
+            dense = fv_sum(t, fv_scale(t, fv_use(t, table), 100), NULL);
         cr_assert(fv_backward(t, fv_add(t, dense, fv_add(t, rows, bag))));
         const int32_t *numbers;
         const fv_real *grad;
@@ -199,7 +199,7 @@ Test(tape, a_table_of_another_size_at_the_same_address)
         if (round == 1)
             table->value = (fv_tensor){FV_SHAPE(1000, 1), large};
         fv_tape_begin(t, FV_TRAIN, 1, 1);
-        cr_assert(fv_backward(t, fv_sum(t, fv_gather(t, fv_use(t, table), &id, 1))));
+        cr_assert(fv_backward(t, fv_sum(t, fv_gather(t, fv_use(t, table), &id, 1), NULL)));
         cr_expect(fv_touched(t, table, &rows, &grad) == 1 && rows[0] == id);
         expect_real(grad, 1, (double[]){1}, "the row");
     }
@@ -220,18 +220,18 @@ Test(tape, frozen_parameters)
     fv_tape_begin(t, FV_TRAIN, 1, 1);
     fv_var *x = fv_gather(t, fv_use(t, table), ids, 2);
     cr_expect_not(x->needs_grad);
-    cr_assert(fv_backward(t, fv_sum(t, fv_affine(t, x, fv_use(t, w), NULL))));
+    cr_assert(fv_backward(t, fv_sum(t, fv_affine(t, x, fv_use(t, w), NULL), NULL)));
     cr_expect_eq(fv_touched(t, table, &rows, &grad), 0);
     cr_expect_null(fv_param_grad(t, table));
     expect_real(fv_param_grad(t, w), 4, (double[]){10, 12, 10, 12}, "w");
     w->frozen = true;
     fv_tape_begin(t, FV_TRAIN, 1, 2);
     fv_var *input = fv_input(t, FV_SHAPE(2, 2), data);
-    cr_assert(fv_backward(t, fv_sum(t, fv_affine(t, input, fv_use(t, w), NULL))));
+    cr_assert(fv_backward(t, fv_sum(t, fv_affine(t, input, fv_use(t, w), NULL), NULL)));
     expect_real(input->grad, 4, (double[]){4, 6, 4, 6}, "through a frozen weight");
     cr_expect_null(fv_param_grad(t, w));
     fv_tape_begin(t, FV_TRAIN, 1, 3);
-    cr_expect_not(fv_backward(t, fv_sum(t, fv_use(t, w))), "nothing to train");
+    cr_expect_not(fv_backward(t, fv_sum(t, fv_use(t, w), NULL)), "nothing to train");
     fv_tape_free(t);
     fv_params_free(params);
 }
@@ -286,7 +286,7 @@ Test(tape, dropout)
         cr_expect_float_eq((double)zeros / DROPPED, p, 5 * sqrt(p * (1 - p) / DROPPED));
         cr_expect_float_eq((double)both / DROPPED, p * p, 5 * sqrt(p * p * (1 - p * p) / DROPPED),
                            "places are independent");
-        cr_assert(fv_backward(t, fv_sum(t, a)));
+        cr_assert(fv_backward(t, fv_sum(t, a, NULL)));
         cr_expect_arr_eq(x->grad, a->value.data, sizeof ones, "backward drops the same numbers");
         memcpy(first, a->value.data, sizeof first);
     }
@@ -316,7 +316,7 @@ Test(tape, dropout_of_attention_weights)
         memcpy(y[run], out->value.data, sizeof y[run]);
         if (run != 0)
             continue;
-        cr_assert(fv_backward(t, fv_sum(t, out)));
+        cr_assert(fv_backward(t, fv_sum(t, out, NULL)));
         size_t dropped = 0;
         for (size_t j = 0; j < ROWS; j++) {
             double column = 0;
@@ -384,7 +384,7 @@ static size_t gradients_of_a_chain(fv_mode mode)
     fv_var *x = fv_input(t, FV_SHAPE(COUNT), data), *y = x;
     for (int i = 0; i < LENGTH; i++)
         y = fv_scale(t, fv_reshape(t, y, FV_SHAPE(COUNT / 2, 2)), 2);
-    fv_var *loss = fv_sum(t, y);
+    fv_var *loss = fv_sum(t, y, NULL);
     const size_t before = fv_tape_bytes(t, NULL);
     cr_assert(fv_backward(t, loss));
     for (size_t i = 0; i < COUNT; i++)

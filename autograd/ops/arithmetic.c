@@ -119,7 +119,8 @@ static void sum_backward(fv_tape *t, fv_var *y)
 
 static fv_var *sum_sample(fv_sampler *s, int which)
 {
-    return fv_sum(fv_sampler_tape(s), fv_sample(s, which ? FV_SHAPE(1) : FV_SHAPE(4, 6), -2, 2));
+    return fv_sum(fv_sampler_tape(s), fv_sample(s, which ? FV_SHAPE(1) : FV_SHAPE(4, 6), -2, 2),
+                  NULL);
 }
 FVI_OP(sum, "y = sum(x)", "", 2)
 
@@ -180,7 +181,7 @@ static fv_var *concat_sample(fv_sampler *s, int which)
 {
     fv_var *x[3] = {fv_sample(s, FV_SHAPE(4, 3), -2, 2), fv_sample(s, FV_SHAPE(4, 1), -2, 2)};
     x[2] = x[0];
-    return fv_concat(fv_sampler_tape(s), which ? 3 : 2, x);
+    return fv_concat(fv_sampler_tape(s), which ? 3 : 2, x, -1);
 }
 FVI_OP(concat, "y = [x0 | x1 | ..]", "", 2)
 
@@ -213,10 +214,12 @@ fv_var *fv_scale(fv_tape *t, fv_var *x, double factor)
     return fvi_record(t, FVI_OP_scale, x->value.shape, &factor, sizeof factor, 1, &x);
 }
 
-fv_var *fv_sum(fv_tape *t, fv_var *x)
+fv_var *fv_sum(fv_tape *t, fv_var *x, const fv_axes *axes)
 {
     if (!given(t, "sum", x))
         return NULL;
+    if (axes != NULL)
+        return fv_refuse(t, "sum", "only over all axes");
     return fvi_record(t, FVI_OP_sum, FV_SCALAR, NULL, 0, 1, &x);
 }
 
@@ -231,11 +234,13 @@ fv_var *fv_reshape(fv_tape *t, fv_var *x, fv_shape shape)
     return fvi_record(t, FVI_OP_reshape, shape, NULL, 0, 1, &x);
 }
 
-fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x)
+fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x, int axis)
 {
     size_t columns = 0;
-    if (count < 1 || count > FV_MAX_INPUTS)
-        return fv_refuse(t, "concat", "%d inputs, expected 1 to %d", count, FV_MAX_INPUTS);
+    if (count < 1)
+        return fv_refuse(t, "concat", "%d inputs, expected at least 1", count);
+    if (axis != -1)
+        return fv_refuse(t, "concat", "only along the last axis");
     for (int k = 0; k < count; k++) {
         if (!given(t, "concat", x ? x[k] : NULL) || !fvi_is_matrix(t, "concat", "an input", x[k]))
             return NULL;

@@ -75,7 +75,7 @@ FVI_OP(cross_entropy, "y = sum over rows of -log softmax(x)[label]", "", 2)
 
 #if FVI_ONCE
 fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
-                             const fv_cross_entropy_opts *opts, size_t *count)
+                             const fv_cross_entropy_opts *opts, double *count)
 {
     const char *op = "cross_entropy";
     const double smoothing = opts ? opts->smoothing : 0;
@@ -95,7 +95,7 @@ fv_var *fv_cross_entropy_sum(fv_tape *t, fv_var *x, const int32_t *labels,
         counted += labels[r] >= 0;
     }
     if (count != NULL)
-        *count = counted;
+        *count = (double)counted;
     const cross_entropy_options options = {labels, smoothing};
     return fvi_record(t, FVI_OP_cross_entropy, FV_SCALAR, &options, sizeof options, 1, &x);
 }

@@ -63,14 +63,16 @@ static fv_var *layer_norm_sample(fv_sampler *s, int which)
 {
     size_t d = which ? 33 : 8;
     fv_var *x = fv_sample(s, FV_SHAPE(4, d), -2, 2), *w = fv_sample(s, FV_SHAPE(d), 0.5, 2);
-    return fv_layer_norm(fv_sampler_tape(s), x, w, fv_sample(s, FV_SHAPE(d), -1, 1));
+    return fv_layer_norm(fv_sampler_tape(s), x, w, fv_sample(s, FV_SHAPE(d), -1, 1), NULL);
 }
 FVI_OP(layer_norm, "y = (x - mean) / sqrt(variance + 1e-5) * w + b",
        "Ba, Kiros, Hinton, 2016, arXiv 1607.06450", 2)
 
 #if FVI_ONCE
-fv_var *fv_layer_norm(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias)
+fv_var *fv_layer_norm(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias, const fv_norm_opts *opts)
 {
+    if (opts != NULL)
+        return fv_refuse(t, "layer_norm", "only without options");
     if (!given(t, "layer_norm", x) || !given(t, "layer_norm", weight) ||
         !given(t, "layer_norm", bias))
         return NULL;

@@ -143,7 +143,7 @@ static void matmul_backward(fv_tape *t, fv_var *y)
 static fv_var *matmul_sample(fv_sampler *s, int which)
 {
     fv_var *a = fv_sample(s, which ? FV_SHAPE(6, 6) : FV_SHAPE(4, 6), -1, 1);
-    return fv_matmul(fv_sampler_tape(s), a, which ? a : fv_sample(s, FV_SHAPE(6, 3), -1, 1));
+    return fv_matmul(fv_sampler_tape(s), a, which ? a : fv_sample(s, FV_SHAPE(6, 3), -1, 1), NULL);
 }
 FVI_OP(matmul, "y = a b", "", 2)
 
@@ -175,8 +175,10 @@ fv_var *fv_affine_relu(fv_tape *t, fv_var *x, fv_var *weight, fv_var *bias)
     return affine(t, "affine_relu", true, x, weight, bias);
 }
 
-fv_var *fv_matmul(fv_tape *t, fv_var *a, fv_var *b)
+fv_var *fv_matmul(fv_tape *t, fv_var *a, fv_var *b, const fv_matmul_opts *opts)
 {
+    if (opts != NULL)
+        return fv_refuse(t, "matmul", "only without options");
     if (!given(t, "matmul", a) || !given(t, "matmul", b) || !fvi_is_matrix(t, "matmul", "a", a) ||
         !fvi_is_matrix(t, "matmul", "b", b))
         return NULL;

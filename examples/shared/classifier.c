@@ -140,9 +140,9 @@ fv_var *classifier_loss(const void *model, fv_tape *t, const size_t *texts, size
     int32_t *labels = fv_tape_alloc(t, count, sizeof *labels);
     for (size_t i = 0; labels != NULL && i < count; i++)
         labels[i] = data->label[texts[i]];
-    *weight = (double)count;
     const fv_cross_entropy_opts opts = {.smoothing = data->model->o.smoothing};
-    return fv_cross_entropy_sum(t, scores(data->model, t, data, texts, count), labels, &opts, NULL);
+    return fv_cross_entropy_sum(t, scores(data->model, t, data, texts, count), labels, &opts,
+                                weight);
 }
 
 static fv_var *text_scores(const void *model, fv_tape *t, const size_t *texts, size_t count)

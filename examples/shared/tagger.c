@@ -172,7 +172,7 @@ static fv_var *first_features(const tagger *m, fv_tape *t, const tagger_data *da
     fv_var *parts[] = {fv_embedding_forward(t, &m->form, ids[0], words),
                        fv_embedding_forward(t, &m->low, ids[1], words),
                        fv_embedding_bags(t, &m->bag, features, pieces)};
-    return fv_concat(t, 3, parts);
+    return fv_concat(t, 3, parts, -1);
 }
 
 fv_var *tagger_forward(const tagger *m, fv_tape *t, const tagger_data *data,
