@@ -6,7 +6,7 @@ cat <<'END'
 # Ops
 
 What `make ops-doc` reads off the sources; the calls, with their shapes and errors, are in
-[autograd/autograd.h](../autograd/autograd.h). `x'` is the transpose of x. Each sample is one way to call the op, for which
+[autograd/ops.h](../autograd/ops.h). `x'` is the transpose of x. Each sample is one way to call the op, for which
 `make test` checks first and second derivatives.
 
 | op | formula | source | samples | file |
