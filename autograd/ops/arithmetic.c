@@ -1,7 +1,5 @@
-/* Elementwise arithmetic, sums, and views. */
+/* Elementwise arithmetic. */
 #include "autograd/ops/ops.h"
-
-#include <string.h>
 
 /* ---- add: y = a + b, where b may be one row [d] for all rows of a -------------------------------- */
 
@@ -97,94 +95,6 @@ static fv_var *scale_sample(fv_sampler *s, int which)
 }
 FVI_OP(scale, "y = factor * x", "", 2)
 
-/* ---- sum: y = sum of all of x -------------------------------------------------------------------- */
-
-static bool sum_forward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    fvi_wide total = 0;
-    for (size_t i = 0, n = fvi_count(y->in[0]); i < n; i++)
-        total += y->in[0]->value.data[i];
-    y->value.data[0] = (fv_real)total;
-    return true;
-}
-
-/* dx = dy everywhere */
-static void sum_backward(fv_tape *t, fv_var *y)
-{
-    fv_real *dx = fv_grad(t, y->in[0]), dy = y->grad[0];
-    for (size_t i = 0, n = dx ? fvi_count(y->in[0]) : 0; i < n; i++)
-        dx[i] += dy;
-}
-
-static fv_var *sum_sample(fv_sampler *s, int which)
-{
-    return fv_sum(fv_sampler_tape(s), fv_sample(s, which ? FV_SHAPE(1) : FV_SHAPE(4, 6), -2, 2),
-                  NULL);
-}
-FVI_OP(sum, "y = sum(x)", "", 2)
-
-/* ---- reshape: a view ----------------------------------------------------------------------------- */
-
-static bool reshape_forward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    y->value.data = y->in[0]->value.data;
-    return true;
-}
-
-/* The gradient is a view of the input's (see fv_grad): nothing is left to add. */
-static void reshape_backward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    (void)y;
-}
-
-static fv_var *reshape_sample(fv_sampler *s, int which)
-{
-    fv_tape *t = fv_sampler_tape(s);
-    fv_var *x = fv_sample(s, FV_SHAPE(4, 6), -2, 2), *y = fv_reshape(t, x, FV_SHAPE(2, 3, 4));
-    return which ? fv_add(t, y, fv_reshape(t, x, FV_SHAPE(2, 3, 4))) : y;
-}
-FVI_OP(reshape, "y = x under another shape", "", 2)
-
-/* ---- concat: columns side by side ------------------------------------------------------------------ */
-
-static bool concat_forward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    size_t rows = fvi_rows(y), d = fvi_columns(y), at = 0;
-    for (int k = 0; k < y->inputs; k++) {
-        size_t part = fvi_columns(y->in[k]);
-        for (size_t r = 0; r < rows; r++)
-            memcpy(y->value.data + r * d + at, y->in[k]->value.data + r * part,
-                   part * sizeof(fv_real));
-        at += part;
-    }
-    return true;
-}
-
-/* each part gets its own columns of dy */
-static void concat_backward(fv_tape *t, fv_var *y)
-{
-    size_t rows = fvi_rows(y), d = fvi_columns(y), at = 0;
-    for (int k = 0; k < y->inputs; k++) {
-        size_t part = fvi_columns(y->in[k]);
-        fv_real *dx = fv_grad(t, y->in[k]);
-        for (size_t r = 0; dx != NULL && r < rows; r++)
-            add_to(part, y->grad + r * d + at, dx + r * part);
-        at += part;
-    }
-}
-
-static fv_var *concat_sample(fv_sampler *s, int which)
-{
-    fv_var *x[3] = {fv_sample(s, FV_SHAPE(4, 3), -2, 2), fv_sample(s, FV_SHAPE(4, 1), -2, 2)};
-    x[2] = x[0];
-    return fv_concat(fv_sampler_tape(s), which ? 3 : 2, x, -1);
-}
-FVI_OP(concat, "y = [x0 | x1 | ..]", "", 2)
-
 #if FVI_ONCE
 fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b)
 {
@@ -212,44 +122,5 @@ fv_var *fv_scale(fv_tape *t, fv_var *x, double factor)
     if (!given(t, "scale", x))
         return NULL;
     return fvi_record(t, FVI_OP_scale, x->value.shape, &factor, sizeof factor, 1, &x);
-}
-
-fv_var *fv_sum(fv_tape *t, fv_var *x, const fv_axes *axes)
-{
-    if (!given(t, "sum", x))
-        return NULL;
-    if (axes != NULL)
-        return fv_refuse(t, "sum", "only over all axes");
-    return fvi_record(t, FVI_OP_sum, FV_SCALAR, NULL, 0, 1, &x);
-}
-
-fv_var *fv_reshape(fv_tape *t, fv_var *x, fv_shape shape)
-{
-    char text[160];
-    if (!given(t, "reshape", x))
-        return NULL;
-    if (fv_shape_count(shape) != fvi_count(x))
-        return fv_refuse(t, "reshape", "%s to %s: the counts differ", fv_describe(t, x),
-                         fv_shape_text(shape, text));
-    return fvi_record(t, FVI_OP_reshape, shape, NULL, 0, 1, &x);
-}
-
-fv_var *fv_concat(fv_tape *t, int count, fv_var *const *x, int axis)
-{
-    size_t columns = 0;
-    if (count < 1)
-        return fv_refuse(t, "concat", "%d inputs, expected at least 1", count);
-    if (axis != -1)
-        return fv_refuse(t, "concat", "only along the last axis");
-    for (int k = 0; k < count; k++) {
-        if (!given(t, "concat", x ? x[k] : NULL) || !fvi_is_matrix(t, "concat", "an input", x[k]))
-            return NULL;
-        if (fvi_rows(x[k]) != fvi_rows(x[0]))
-            return fv_refuse(t, "concat", "%s beside %s: rows differ", fv_describe(t, x[0]),
-                             fv_describe(t, x[k]));
-        if (!fvi_add(columns, fvi_columns(x[k]), &columns))
-            return fv_refuse(t, "concat", "more columns than there can be");
-    }
-    return fvi_record(t, FVI_OP_concat, FV_SHAPE(fvi_rows(x[0]), columns), NULL, 0, count, x);
 }
 #endif
