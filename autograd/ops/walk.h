@@ -9,19 +9,19 @@
 
 #include "autograd/ops/ops.h"
 
-enum { FVI_WALKED = 4 }; /* tensors in a walk, at most */
+enum { FVI_WALKED = 4, FVI_AXES = 2 * FV_MAX_RANK }; /* tensors and axes of a walk, at most */
 
 typedef struct {
-    int tensors, axes;        /* axes outside the run */
-    size_t size[FV_MAX_RANK]; /* of these */
-    ptrdiff_t step[FVI_WALKED][FV_MAX_RANK];
+    int tensors, axes;     /* axes outside the run */
+    size_t size[FVI_AXES]; /* of these */
+    ptrdiff_t step[FVI_WALKED][FVI_AXES];
     size_t runs, n;            /* numbers of the shape = runs * n */
     ptrdiff_t run[FVI_WALKED]; /* how far each tensor moves inside a run */
 } walk;
 
 /* Where a walk stands: the place of each tensor at the start of a run. */
 typedef struct {
-    size_t index[FV_MAX_RANK];
+    size_t index[FVI_AXES];
     ptrdiff_t at[FVI_WALKED];
 } walker;
 
@@ -60,31 +60,45 @@ static inline bool broadcast_shapes(fv_shape a, fv_shape b, fv_shape *out)
     return true;
 }
 
+/* Adds the next inner axis to a walk that has its tensors and, so far, no runs. */
+static inline void walk_add(walk *w, size_t size, const ptrdiff_t step[])
+{
+    if (size == 1)
+        return;
+    const int last = w->axes - 1;
+    bool joins = last >= 0;
+    for (int k = 0; joins && k < w->tensors; k++)
+        joins = w->step[k][last] == step[k] * (ptrdiff_t)size;
+    w->axes += !joins;
+    w->size[w->axes - 1] = joins ? w->size[last] * size : size;
+    for (int k = 0; k < w->tensors; k++)
+        w->step[k][w->axes - 1] = step[k];
+}
+
+/* After the last axis: the innermost one becomes the run. */
+static inline void walk_close(walk *w)
+{
+    w->runs = w->n = 1;
+    if (w->axes > 0) {
+        w->n = w->size[--w->axes];
+        for (int k = 0; k < w->tensors; k++)
+            w->run[k] = w->step[k][w->axes];
+    }
+    for (int i = 0; i < w->axes; i++)
+        w->runs *= w->size[i];
+}
+
 /* A walk of so many tensors over a shape, each with its steps. */
 static inline walk walk_over(fv_shape shape, int tensors, ptrdiff_t step[][FV_MAX_RANK])
 {
-    walk w = {.tensors = tensors, .runs = 1, .n = 1};
-    int axes = 0; /* joined so far, outermost first */
+    walk w = {.tensors = tensors};
     for (int i = 0; i < shape.rank; i++) {
-        const ptrdiff_t size = (ptrdiff_t)shape.size[i];
-        if (size == 1)
-            continue;
-        bool joins = axes > 0;
-        for (int k = 0; joins && k < tensors; k++)
-            joins = w.step[k][axes - 1] == step[k][i] * size;
-        axes += !joins;
-        w.size[axes - 1] = joins ? w.size[axes - 1] * shape.size[i] : shape.size[i];
+        ptrdiff_t here[FVI_WALKED];
         for (int k = 0; k < tensors; k++)
-            w.step[k][axes - 1] = step[k][i];
+            here[k] = step[k][i];
+        walk_add(&w, shape.size[i], here);
     }
-    if (axes > 0) { /* the innermost is the run */
-        w.n = w.size[--axes];
-        for (int k = 0; k < tensors; k++)
-            w.run[k] = w.step[k][axes];
-    }
-    w.axes = axes;
-    for (int i = 0; i < axes; i++)
-        w.runs *= w.size[i];
+    walk_close(&w);
     return w;
 }
 
@@ -112,6 +126,44 @@ static inline void walk_on(const walk *w, walker *at)
         if (more)
             return;
         at->index[i] = 0;
+    }
+}
+
+/* Some numbers of a run: n of them, and where each tensor has the first. */
+typedef struct {
+    walker run;
+    ptrdiff_t at[FVI_WALKED];
+    size_t n, left; /* left: numbers of the part that come after these */
+} stretch;
+
+static inline void stretch_cut(const walk *w, stretch *s, size_t from)
+{
+    s->n = w->n - from < s->left ? w->n - from : s->left;
+    s->left -= s->n;
+    for (int k = 0; k < w->tensors; k++)
+        s->at[k] = s->run.at[k] + (ptrdiff_t)from * w->run[k];
+}
+
+/* The numbers from .. to - 1 of a walk, stretch by stretch:
+ *
+ *     for (stretch s = stretch_first(&w, from, to); s.n > 0; stretch_next(&w, &s))
+ */
+static inline stretch stretch_first(const walk *w, size_t from, size_t to)
+{
+    stretch s = {.left = to > from ? to - from : 0};
+    if (s.left > 0) {
+        s.run = walk_to(w, from / w->n);
+        stretch_cut(w, &s, from % w->n);
+    }
+    return s;
+}
+
+static inline void stretch_next(const walk *w, stretch *s)
+{
+    s->n = 0;
+    if (s->left > 0) {
+        walk_on(w, &s->run);
+        stretch_cut(w, s, 0);
     }
 }
 
