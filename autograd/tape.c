@@ -280,8 +280,8 @@ fv_var *fv_record(fv_tape *t, const fv_op *op, fv_shape shape, const void *optio
     bool needs_grad = false;
     for (int i = 0; i < inputs; i++)
         needs_grad |= in[i] != NULL && in[i]->needs_grad;
-    size_t count = fv_shape_count(shape);
-    fv_real *data = fvi_tape_take(t, count, sizeof *data);
+    const bool view = op == t->ops->op[FVI_OP_reshape]; /* has no numbers of its own */
+    fv_real *data = view ? NULL : fvi_tape_take(t, fv_shape_count(shape), sizeof *data);
     void *kept = size ? fvi_tape_take(t, size, 1) : NULL;
     fv_var **from = fvi_tape_take(t, (size_t)inputs, sizeof(fv_var *));
     fv_var *y = fv_tape_ok(t) ? append(t, shape, data) : NULL;
