@@ -9,11 +9,11 @@ static int64_t radius(int stated)
     return stated == FV_NONE ? 0 : stated;
 }
 
-void fvi_mask_range(const fv_mask *mask, size_t i, size_t keys, size_t *first, size_t *end)
+void fvi_mask_range(const fv_mask *mask, const fvi_patch *p, size_t i, size_t *first, size_t *end)
 {
-    int64_t low = 0, high = (int64_t)keys, at = (int64_t)i;
+    int64_t low = 0, high = (int64_t)p->keys;
+    const int64_t at = (int64_t)i + p->offset;
     if (mask != NULL) {
-        at += mask->offset;
         if (mask->causal && at + 1 < high)
             high = at + 1;
         if (mask->left != 0 && at - radius(mask->left) > low)
@@ -27,29 +27,32 @@ void fvi_mask_range(const fv_mask *mask, size_t i, size_t keys, size_t *first, s
     *end = (size_t)high;
 }
 
-/* One segment's place among the rows and among the dense bytes. */
-typedef struct {
-    size_t query, queries, key, keys, byte;
-} part;
-
-static part part_at(const fv_mask *mask, size_t queries, size_t keys, size_t segment, size_t byte)
-{
-    part p = {0, queries, 0, keys, byte};
-    if (mask != NULL && mask->queries != NULL) {
-        const fv_segments *q = mask->queries, *k = mask->keys ? mask->keys : q;
-        p.query = q->offsets[segment];
-        p.queries = q->offsets[segment + 1] - p.query;
-        p.key = k->offsets[segment];
-        p.keys = k->offsets[segment + 1] - p.key;
-    } else if (mask != NULL && mask->keys != NULL) {
-        p.keys = mask->keys->offsets[1];
-    }
-    return p;
-}
-
-static size_t parts(const fv_mask *mask)
+size_t fvi_mask_patches(const fv_mask *mask)
 {
     return mask != NULL && mask->queries != NULL ? mask->queries->count : 1;
+}
+
+fvi_patch fvi_mask_patch(const fv_mask *mask, size_t queries, size_t keys, size_t s,
+                         const fvi_patch *before)
+{
+    fvi_patch p = {.queries = queries, .keys = keys, .width = keys};
+    if (mask == NULL)
+        return p;
+    const fv_segments *q = mask->queries, *k = mask->keys ? mask->keys : q;
+    if (q != NULL) {
+        p.query = q->offsets[s];
+        p.queries = q->offsets[s + 1] - p.query;
+    }
+    if (k != NULL) {
+        p.key = k->offsets[s];
+        p.keys = p.width = k->offsets[s + 1] - p.key;
+    }
+    if (mask->key_counts != NULL)
+        p.keys = mask->key_counts[s];
+    p.offset = mask->offset + (mask->align_end ? (int64_t)p.keys - (int64_t)p.queries : 0);
+    if (before != NULL)
+        p.byte = before->byte + before->queries * before->width;
+    return p;
 }
 
 bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error)
@@ -61,9 +64,14 @@ bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *e
     const fv_segments *k = mask->keys ? mask->keys : mask->queries;
     if (k != NULL && !fv_segments_check(k, keys, error))
         return false;
-    if (mask->keys != NULL && mask->keys->count != parts(mask))
+    if (mask->keys != NULL && mask->keys->count != fvi_mask_patches(mask))
         return fv_fail(error, FV_USAGE, "mask: %zu query segments meet %zu key segments",
-                       parts(mask), mask->keys->count);
+                       fvi_mask_patches(mask), mask->keys->count);
+    for (size_t i = 0; mask->key_counts != NULL && i < fvi_mask_patches(mask); i++)
+        if (mask->key_counts[i] > fvi_mask_patch(mask, queries, keys, i, NULL).width)
+            return fv_fail(error, FV_USAGE, "mask: %zu keys of segment %zu are filled, it has %zu",
+                           mask->key_counts[i], i,
+                           fvi_mask_patch(mask, queries, keys, i, NULL).width);
     if (mask->left < FV_NONE || mask->right < FV_NONE)
         return fv_fail(error, FV_USAGE, "mask: window radii %d and %d: at least 0, or FV_NONE",
                        mask->left, mask->right);
@@ -106,39 +114,39 @@ static bool edge(const fv_graph *edges, size_t i, size_t j)
 }
 
 /* Whether position i of the part sees its position j, the rules apart. */
-static bool listed(const fv_mask *mask, const part *p, size_t i, size_t j)
+static bool listed(const fv_mask *mask, const fvi_patch *p, size_t i, size_t j)
 {
     if (mask == NULL)
         return true;
     if (mask->edges != NULL)
         return edge(mask->edges, p->query + i, p->key + j);
-    return mask->visible == NULL || mask->visible[p->byte + i * p->keys + j] != 0;
+    return mask->visible == NULL || mask->visible[p->byte + i * p->width + j] != 0;
 }
 
 bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, size_t j)
 {
-    size_t byte = 0, first, end, count = parts(mask);
+    size_t first, end;
+    fvi_patch p;
     if (i >= queries || j >= keys)
         return false;
-    for (size_t s = 0; s < count; s++) {
-        part p = part_at(mask, queries, keys, s, byte);
+    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
+        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
         if (i >= p.query && i - p.query < p.queries) {
             if (j < p.key || j - p.key >= p.keys)
                 return false;
-            fvi_mask_range(mask, i - p.query, p.keys, &first, &end);
+            fvi_mask_range(mask, &p, i - p.query, &first, &end);
             j -= p.key;
             return j >= first && j < end && listed(mask, &p, i - p.query, j);
         }
-        byte += p.queries * p.keys;
     }
     return false;
 }
 
 /* Pairs that position i of a part sees. */
-static size_t pairs_of(const fv_mask *mask, const part *p, size_t i)
+static size_t pairs_of(const fv_mask *mask, const fvi_patch *p, size_t i)
 {
     size_t first, end, pairs = 0;
-    fvi_mask_range(mask, i, p->keys, &first, &end);
+    fvi_mask_range(mask, p, i, &first, &end);
     if (mask == NULL || (mask->edges == NULL && mask->visible == NULL))
         return end - first;
     if (mask->edges != NULL) {
@@ -156,28 +164,28 @@ static size_t pairs_of(const fv_mask *mask, const part *p, size_t i)
 
 size_t fv_mask_pairs(const fv_mask *mask, size_t queries, size_t keys)
 {
-    size_t pairs = 0, byte = 0;
-    for (size_t s = 0; s < parts(mask); s++) {
-        part p = part_at(mask, queries, keys, s, byte);
+    size_t pairs = 0;
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
+        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
         for (size_t i = 0; i < p.queries; i++)
             pairs += pairs_of(mask, &p, i);
-        byte += p.queries * p.keys;
     }
     return pairs;
 }
 
 size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size_t *rows)
 {
-    size_t empty = 0, byte = 0;
-    for (size_t s = 0; s < parts(mask); s++) {
-        part p = part_at(mask, queries, keys, s, byte);
+    size_t empty = 0;
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
+        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
         for (size_t i = 0; i < p.queries; i++)
             if (pairs_of(mask, &p, i) == 0) {
                 if (rows != NULL)
                     rows[empty] = p.query + i;
                 empty++;
             }
-        byte += p.queries * p.keys;
     }
     return empty;
 }

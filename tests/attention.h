@@ -250,7 +250,7 @@ static inline void reference(const problem *p, double *out[6])
                 for (size_t c = 0; c < a->qk; c++)
                     w[j] += real(q[c]) * real(a->k[j * a->k_row + h / group * a->qk + c]);
                 w[j] *= a->scale;
-                long from = (long)(j - first) - (long)(i - p->query_at[s]);
+                long from = (long)(j - first) - (long)(i - p->query_at[s]) - a->mask->offset;
                 from = from < -a->clip ? -a->clip : from > a->clip ? a->clip : from;
                 if (a->relative != NULL)
                     w[j] += real(a->relative[h * columns + (size_t)(from + a->clip)]);
@@ -284,7 +284,7 @@ static inline void reference(const problem *p, double *out[6])
                     out[DV][v_at + c] += w[j] * keep[j] * real(dy[c]);
                 }
                 slope = w[j] * (slope * keep[j] - level);
-                long from = (long)(j - first) - (long)(i - p->query_at[s]);
+                long from = (long)(j - first) - (long)(i - p->query_at[s]) - a->mask->offset;
                 from = from < -a->clip ? -a->clip : from > a->clip ? a->clip : from;
                 if (a->relative != NULL)
                     out[DRELATIVE][h * columns + (size_t)(from + a->clip)] += slope;

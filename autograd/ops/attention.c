@@ -245,20 +245,13 @@ fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
         return nothing;
     }
     const fvi_attention a = call_of(y, together);
-    size_t q = 0, k = 0, queries = a.queries, keys = a.keys;
-    const bool cut = a.mask != NULL && a.mask->queries != NULL;
-    const size_t segments = cut ? a.mask->queries->count : 1;
-    if (segment >= segments) {
-        fv_refuse(t, "attention_weights", "segment %zu of %zu", segment, segments);
+    if (segment >= fvi_mask_patches(a.mask)) {
+        fv_refuse(t, "attention_weights", "segment %zu of %zu", segment, fvi_mask_patches(a.mask));
         return nothing;
     }
-    if (cut) {
-        const fv_segments *qs = a.mask->queries, *ks = a.mask->keys ? a.mask->keys : qs;
-        q = qs->offsets[segment];
-        k = ks->offsets[segment];
-        queries = qs->offsets[segment + 1] - q;
-        keys = ks->offsets[segment + 1] - k;
-    }
+    const fvi_patch p = fvi_mask_patch(a.mask, a.queries, a.keys, segment, NULL);
+    const size_t q = p.query, k = p.key, queries = p.queries, keys = p.width;
+    const long shift = (long)p.offset;
     size_t count;
     if (!fvi_mul(queries, keys, &count) || !fvi_mul(count, a.heads, &count)) {
         fv_refuse(t, "attention_weights", "more weights than there can be");
@@ -270,7 +263,7 @@ fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
             for (size_t j = 0; j < keys; j++)
                 if (fv_mask_sees(a.mask, a.queries, a.keys, q + i, k + j))
                     w[(h * queries + i) * keys + j] =
-                        weight_of(&a, h, q + i, k + j, (long)j - (long)i);
+                        weight_of(&a, h, q + i, k + j, (long)j - (long)i - shift);
     return (fv_tensor){FV_SHAPE(a.heads, queries, keys), w};
 }
 #endif

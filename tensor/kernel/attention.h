@@ -1,4 +1,4 @@
-/* Shared by the attention kernels: the pieces of a batch, tickets that deal work to threads,
+/* Shared by the attention kernels: the tickets that deal work to threads,
  * and dropout. */
 #ifndef FVI_ATTENTION_H
 #define FVI_ATTENTION_H
@@ -13,40 +13,6 @@ typedef double fvi_part;
 #else
 typedef float fvi_part;
 #endif
-
-/* Query segment s and key segment s: first row and number of rows of each, and where its dense
- * bytes start. */
-typedef struct {
-    size_t query, queries, key, keys, byte;
-} fvi_piece;
-
-static inline size_t fvi_pieces(const fvi_attention *a)
-{
-    return a->mask != NULL && a->mask->queries != NULL ? a->mask->queries->count : 1;
-}
-
-/* Piece number s, when byte is where its dense bytes start. */
-static inline fvi_piece fvi_piece_at(const fvi_attention *a, size_t s, size_t byte)
-{
-    fvi_piece p = {0, a->queries, 0, a->keys, byte};
-    if (a->mask == NULL)
-        return p;
-    const fv_segments *q = a->mask->queries, *k = a->mask->keys ? a->mask->keys : q;
-    if (q != NULL) {
-        p.query = q->offsets[s];
-        p.queries = q->offsets[s + 1] - p.query;
-    }
-    if (k != NULL) {
-        p.key = k->offsets[s];
-        p.keys = k->offsets[s + 1] - p.key;
-    }
-    return p;
-}
-
-static inline size_t fvi_piece_bytes(const fvi_piece *p)
-{
-    return p->queries * p->keys;
-}
 
 /* Threads walk the same list of tasks; each runs the task whose number it drew. */
 static inline size_t fvi_draw(size_t *ticket)
@@ -69,10 +35,11 @@ static inline uint64_t fvi_drop_index(const fvi_attention *a, size_t h, size_t i
     return ((uint64_t)h * a->queries + i) << 32;
 }
 
-/* The column of relative that position i reads for position j. */
-static inline size_t fvi_relative_at(const fvi_attention *a, size_t i, size_t j)
+/* The column of relative that the query at position i reads for the key at position j; i counts the
+ * patch's shift. */
+static inline size_t fvi_relative_at(const fvi_attention *a, int64_t i, size_t j)
 {
-    const int64_t clip = a->clip, distance = (int64_t)j - (int64_t)i;
+    const int64_t clip = a->clip, distance = (int64_t)j - i;
     return (size_t)((distance < -clip ? -clip : distance > clip ? clip : distance) + clip);
 }
 

@@ -66,7 +66,8 @@ static void slopes_of(const fvi_score_tile *t, state *b, size_t from, size_t to,
         }
     }
     for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
-        b->drelative[fvi_relative_at(a, t->i + x, to - 1)] += b->dbias[x];
+        b->drelative[fvi_relative_at(a, (int64_t)(t->i + x) + t->patch->offset, to - 1)] +=
+            b->dbias[x];
 }
 
 /* C[keys, width] += W X with the weights W [keys, lanes] and rows X that a zero weight hides. */
@@ -89,7 +90,7 @@ static void add_to_keys(const fvi_score_tile *t, state *b, size_t keys, const fv
     fvi_in_place(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
 }
 
-static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_piece *p,
+static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_patch *p,
                           size_t head, size_t i, const task_part *part, fv_real *scratch)
 {
     fvi_score_tile t;
@@ -167,7 +168,7 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
  * common, and each goes through its tiles in the order of the loops, so that sums do not depend
  * on the deal. */
 typedef struct {
-    enum { KEY_HEAD, PIECE, RUN, TILE } each; /* of one key head: everything, a piece, .. */
+    enum { KEY_HEAD, PATCH, RUN, TILE } each; /* of one key head: everything, a patch, .. */
     size_t run;                               /* keys at a time */
     bool rows, keys;                          /* dq and drelative; dk and dv */
 } dealing;
@@ -178,9 +179,9 @@ static void backward_share(const fvi_attention *a, const fvi_attention_grad *g, 
     const size_t group = a->heads / a->kv_heads;
     size_t task = 0, mine = fvi_draw(ticket);
     for (size_t kv = 0; kv < a->kv_heads; kv++) {
-        size_t byte = 0;
-        for (size_t s = 0; s < fvi_pieces(a); s++) {
-            const fvi_piece p = fvi_piece_at(a, s, byte);
+        fvi_patch p;
+        for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+            p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
             for (size_t low = 0; low < p.keys; low += fvi_least(deal->run, p.keys - low)) {
                 const task_part part = {deal->rows, deal->keys, low,
                                         low + fvi_least(deal->run, p.keys - low)};
@@ -194,8 +195,7 @@ static void backward_share(const fvi_attention *a, const fvi_attention_grad *g, 
                     }
                 task += deal->each == RUN;
             }
-            byte += fvi_piece_bytes(&p);
-            task += deal->each == PIECE;
+            task += deal->each == PATCH;
         }
         task += deal->each == KEY_HEAD;
     }
@@ -217,11 +217,11 @@ static void backward_all(const fvi_attention *a, const fvi_attention_grad *g, de
 void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                   fv_real *scratch)
 {
-    /* A bias is shared by all pieces, so one thread sums what a key head gives to it. */
+    /* A bias is shared by all patchs, so one thread sums what a key head gives to it. */
     const bool bias = a->relative != NULL && g->drelative != NULL;
-    const size_t tasks = a->kv_heads * (bias ? 1 : fvi_pieces(a));
+    const size_t tasks = a->kv_heads * (bias ? 1 : fvi_mask_patches(a->mask));
     if (tasks >= (size_t)threads) {
-        backward_all(a, g, (dealing){bias ? KEY_HEAD : PIECE, SIZE_MAX, true, true}, threads,
+        backward_all(a, g, (dealing){bias ? KEY_HEAD : PATCH, SIZE_MAX, true, true}, threads,
                      scratch);
     } else { /* too few: tiles of queries, then of keys, at the price of computing weights twice */
         backward_all(a, g, (dealing){bias ? KEY_HEAD : TILE, SIZE_MAX, true, false}, threads,

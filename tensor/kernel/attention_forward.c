@@ -63,7 +63,7 @@ static void drop(const fvi_score_tile *t, size_t from, size_t to)
 static void finish(const fvi_score_tile *t, running *r)
 {
     const fvi_attention *a = t->a;
-    const size_t row = t->piece->query + t->i, width = a->heads * a->vd,
+    const size_t row = t->patch->query + t->i, width = a->heads * a->vd,
                  lanes = fvi_whole(t->lanes);
     const fv_real kept = (fv_real)(1 / (1 - a->dropout));
     fv_real factor[TILE_QUERIES], lse[TILE_QUERIES];
@@ -83,7 +83,7 @@ static void finish(const fvi_score_tile *t, running *r)
     fvi_transpose(a->vd, t->rows, r->yt, lanes, a->y + row * width + t->head * a->vd, width);
 }
 
-static void forward_tile(const fvi_attention *a, const fvi_piece *p, size_t head, size_t i,
+static void forward_tile(const fvi_attention *a, const fvi_patch *p, size_t head, size_t i,
                          fv_real *scratch)
 {
     fvi_score_tile t;
@@ -118,16 +118,16 @@ static void forward_tile(const fvi_attention *a, const fvi_piece *p, size_t head
 /* Runs the tasks whose numbers come up on the ticket; a task is a tile of one head. */
 static void forward_share(const fvi_attention *a, size_t *ticket, fv_real *scratch)
 {
-    size_t task = 0, mine = fvi_draw(ticket), byte = 0;
-    for (size_t s = 0; s < fvi_pieces(a); s++) {
-        const fvi_piece p = fvi_piece_at(a, s, byte);
+    size_t task = 0, mine = fvi_draw(ticket);
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         for (size_t head = 0; head < a->heads; head++)
             for (size_t i = 0; i < p.queries; i += TILE_QUERIES, task++)
                 if (task == mine) {
                     forward_tile(a, &p, head, i, scratch);
                     mine = fvi_draw(ticket);
                 }
-        byte += fvi_piece_bytes(&p);
     }
 }
 

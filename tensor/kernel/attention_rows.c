@@ -22,11 +22,11 @@ static size_t lower_edge(const int32_t *keys, size_t from, size_t end, size_t ke
     return from;
 }
 
-static walk walk_start(const fvi_attention *a, const fvi_piece *p, size_t i, size_t low,
+static walk walk_start(const fvi_attention *a, const fvi_patch *p, size_t i, size_t low,
                        size_t high)
 {
     walk w;
-    fvi_mask_range(a->mask, i, p->keys, &w.next, &w.end);
+    fvi_mask_range(a->mask, p, i, &w.next, &w.end);
     w.next = w.next > low ? w.next : low;
     w.end = w.end < high ? w.end : high;
     if (w.next >= w.end)
@@ -41,7 +41,7 @@ static walk walk_start(const fvi_attention *a, const fvi_piece *p, size_t i, siz
 }
 
 /* Writes the next visible positions, at most BLOCK, and returns how many. */
-static size_t walk_on(const fvi_attention *a, const fvi_piece *p, size_t i, walk *w,
+static size_t walk_on(const fvi_attention *a, const fvi_patch *p, size_t i, walk *w,
                       size_t at[BLOCK])
 {
     const fv_graph *edges = a->mask != NULL ? a->mask->edges : NULL;
@@ -50,7 +50,7 @@ static size_t walk_on(const fvi_attention *a, const fvi_piece *p, size_t i, walk
     for (; w->next < w->end && count < BLOCK; w->next++) {
         if (edges != NULL)
             at[count++] = (size_t)edges->keys[w->next] - p->key;
-        else if (visible == NULL || visible[p->byte + i * p->keys + w->next] != 0)
+        else if (visible == NULL || visible[p->byte + i * p->width + w->next] != 0)
             at[count++] = w->next;
     }
     return count;
@@ -109,14 +109,14 @@ static inline void add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real
 
 /* One query row of one head. */
 typedef struct {
-    size_t i, head, kv; /* position in the piece, head, and the key head it uses */
+    size_t i, head, kv; /* position in the patch, head, and the key head it uses */
     const fv_real *q;
     const fv_real *relative;
     uint64_t below, bits; /* dropout */
     fv_real kept;
 } row;
 
-static row row_at(const fvi_attention *a, const fvi_piece *p, size_t i, size_t head)
+static row row_at(const fvi_attention *a, const fvi_patch *p, size_t i, size_t head)
 {
     row r = {.i = i, .head = head, .kv = head / (a->heads / a->kv_heads)};
     r.q = a->q + (p->query + i) * a->q_row + head * a->qk;
@@ -128,25 +128,25 @@ static row row_at(const fvi_attention *a, const fvi_piece *p, size_t i, size_t h
     return r;
 }
 
-static const fv_real *key_of(const fvi_attention *a, const fvi_piece *p, const row *r, size_t j)
+static const fv_real *key_of(const fvi_attention *a, const fvi_patch *p, const row *r, size_t j)
 {
     return a->k + (p->key + j) * a->k_row + r->kv * a->qk;
 }
 
-static const fv_real *value_of(const fvi_attention *a, const fvi_piece *p, const row *r, size_t j)
+static const fv_real *value_of(const fvi_attention *a, const fvi_patch *p, const row *r, size_t j)
 {
     return a->v + (p->key + j) * a->v_row + r->kv * a->vd;
 }
 
 /* The scores of count keys; up to the next whole vectors they are -inf, as of hidden keys. */
-static inline size_t score(const fvi_attention *a, const fvi_piece *p, const row *r,
+static inline size_t score(const fvi_attention *a, const fvi_patch *p, const row *r,
                            const size_t *at, size_t count, fv_real s[BLOCK])
 {
     const size_t lanes = fvi_lanes(count);
     for (size_t b = 0; b < count; b++) {
         s[b] = dot(a->qk, r->q, key_of(a, p, r, at[b])) * (fv_real)a->scale;
         if (r->relative != NULL)
-            s[b] += r->relative[fvi_relative_at(a, r->i, at[b])];
+            s[b] += r->relative[fvi_relative_at(a, (int64_t)r->i + p->offset, at[b])];
     }
     for (size_t b = count; b < lanes; b++)
         s[b] = (fv_real)-INFINITY;
@@ -161,7 +161,7 @@ static fv_real dropped(const fvi_attention *a, const row *r, size_t j)
     return fv_rng_bits(a->rng, r->bits + j) >= r->below ? r->kept : 0;
 }
 
-static void forward_row(const fvi_attention *a, const fvi_piece *p, size_t i, size_t head, walk w)
+static void forward_row(const fvi_attention *a, const fvi_patch *p, size_t i, size_t head, walk w)
 {
     const row r = row_at(a, p, i, head);
     fv_real *y = a->y + (p->query + i) * a->heads * a->vd + head * a->vd;
@@ -208,7 +208,7 @@ typedef struct {
 /* The gradients between row i of a head and the keys it sees. The weight is P = exp(S - lse), Z its
  * dropout factor: dV += P Z dy, dS = P (Z dy.V - dy.y), dQ += scale dS K, dK += scale dS Q. */
 static void backward_row(const fvi_attention *a, const fv_real *dy, const share *to,
-                         const fvi_piece *p, size_t i, size_t head, walk w)
+                         const fvi_patch *p, size_t i, size_t head, walk w)
 {
     const row r = row_at(a, p, i, head);
     const size_t place = (p->query + i) * a->heads * a->vd + head * a->vd;
@@ -237,7 +237,7 @@ static void backward_row(const fvi_attention *a, const fv_real *dy, const share 
             }
             slope *= s[b];
             if (to->drelative != NULL)
-                to->drelative[fvi_relative_at(a, i, j)] += slope;
+                to->drelative[fvi_relative_at(a, (int64_t)i + p->offset, j)] += slope;
             slope *= (fv_real)a->scale;
             if (dq != NULL)
                 add_scaled(a->qk, slope, a->k + k_at, dq);
@@ -261,9 +261,10 @@ size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad
 /* Runs the tasks drawn: a task is BLOCK rows, all heads. */
 static void forward_share(const fvi_attention *a, size_t *ticket)
 {
-    size_t task = 0, mine = fvi_draw(ticket), byte = 0;
-    for (size_t s = 0; s < fvi_pieces(a); s++) {
-        const fvi_piece p = fvi_piece_at(a, s, byte);
+    size_t task = 0, mine = fvi_draw(ticket);
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         for (size_t from = 0; from < p.queries; from += BLOCK, task++) {
             if (task != mine)
                 continue;
@@ -274,7 +275,6 @@ static void forward_share(const fvi_attention *a, size_t *ticket)
             }
             mine = fvi_draw(ticket);
         }
-        byte += fvi_piece_bytes(&p);
     }
 }
 
@@ -299,9 +299,9 @@ typedef struct {
 static void backward_cut(const fvi_attention *a, const fv_real *dy, share to, cut c, fv_real *bias,
                          fv_real *drelative)
 {
-    size_t byte = 0;
-    for (size_t s = 0; s < fvi_pieces(a); s++) {
-        const fvi_piece p = fvi_piece_at(a, s, byte);
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         const size_t from = c.row_parts > 1 ? p.queries * c.part / c.row_parts : 0;
         const size_t end = c.row_parts > 1 ? p.queries * (c.part + 1) / c.row_parts : p.queries;
         to.low = c.key_parts > 1 ? p.keys * c.part / c.key_parts : 0;
@@ -317,7 +317,6 @@ static void backward_cut(const fvi_attention *a, const fv_real *dy, share to, cu
         }
         for (size_t x = c.first * columns(a); bias != NULL && x < c.end * columns(a); x++)
             drelative[x] += bias[x];
-        byte += fvi_piece_bytes(&p);
     }
 }
 

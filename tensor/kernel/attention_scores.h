@@ -18,12 +18,12 @@ enum { TILE_QUERIES = 64, TILE_KEYS = 256 };
 
 typedef struct {
     const fvi_attention *a;
-    const fvi_piece *piece;
+    const fvi_patch *patch;
     size_t head, i; /* the head and the first query's position */
     size_t rows, lanes;
     size_t low, high;             /* keys that the rules let some row see */
     size_t every_low, every_high; /* keys that they let every row see */
-    const fv_real *q, *k, *v;     /* row 0 of the tile, key 0 of the piece */
+    const fv_real *q, *k, *v;     /* row 0 of the tile, key 0 of the patch */
     fv_real *qt;                  /* Q^T times scale [qk, lanes] */
     fv_real *scores;              /* S^T, then P^T [TILE_KEYS, lanes] */
     fv_real *bias;                /* relative biases by i - j [lanes + TILE_KEYS] */
@@ -117,12 +117,12 @@ static inline size_t fvi_score_tile_size(const fvi_attention *a)
     return a->qk * lanes + keys * lanes + fvi_lanes(lanes + keys);
 }
 
-static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_piece *p,
+static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_patch *p,
                                      size_t head, size_t i, fv_real **scratch)
 {
     const size_t kv = head / (a->heads / a->kv_heads);
     t->a = a;
-    t->piece = p;
+    t->patch = p;
     t->head = head;
     t->i = i;
     t->rows = fvi_least(p->queries - i, TILE_QUERIES);
@@ -143,7 +143,7 @@ static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, 
             t->first[l] = t->end[l] = 0;
             if (l >= t->rows)
                 continue;
-            fvi_mask_range(m, i + l, p->keys, &t->first[l], &t->end[l]);
+            fvi_mask_range(m, p, i + l, &t->first[l], &t->end[l]);
             t->every_low = fvi_most(t->every_low, t->first[l]);
             t->every_high = fvi_least(t->every_high, t->end[l]);
             if (t->first[l] < t->end[l]) {
@@ -170,7 +170,8 @@ static inline void fvi_spread_bias(const fvi_score_tile *t, size_t from, size_t 
 {
     const fv_real *relative = t->a->relative + t->head * (2 * (size_t)t->a->clip + 1);
     for (size_t x = 0; x < t->lanes + to - from - 1; x++) /* i + x - (to - 1) = row - key */
-        t->bias[x] = relative[fvi_relative_at(t->a, t->i + x, to - 1)];
+        t->bias[x] =
+            relative[fvi_relative_at(t->a, (int64_t)(t->i + x) + t->patch->offset, to - 1)];
 }
 
 static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_t to)
@@ -191,7 +192,7 @@ static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_
 /* The dense bytes of row l. */
 static inline const unsigned char *fvi_listed(const fvi_score_tile *t, size_t l)
 {
-    return t->a->mask->visible + t->piece->byte + (t->i + l) * t->piece->keys;
+    return t->a->mask->visible + t->patch->byte + (t->i + l) * t->patch->width;
 }
 
 /* Whether the dense bytes list any pair of the keys from .. to - 1. */
@@ -245,7 +246,7 @@ static inline void fvi_keep(const fvi_score_tile *t, size_t j, fv_real keep[4][T
 {
     const size_t lanes = fvi_whole(t->lanes);
     const uint64_t below = fvi_drop_below(t->a);
-    const uint64_t block = (fvi_drop_index(t->a, t->head, t->piece->query + t->i) + j) / 4;
+    const uint64_t block = (fvi_drop_index(t->a, t->head, t->patch->query + t->i) + j) / 4;
     const fv_rng rng = t->a->rng;
     for (size_t l = 0; l < lanes; l++) {
         uint32_t four[4];
