@@ -132,41 +132,101 @@ const fv_real *fv_param_grad(const fv_tape *t, const fv_param *param);
 size_t fv_touched(const fv_tape *t, const fv_param *param, const int32_t **rows,
                   const fv_real **grad);
 
-/* ---- gradient checks ---------------------------------------------------------------------------- */
+/* ---- gradient checks ----------------------------------------------------------------------------
+ * The complex build differentiates exactly (an imaginary step, no difference taken), the double build by
+ * central differences; the float build refuses and names the library to link. Squire and Trapp, 1998. */
 
 /* Hands out the inputs of a function under check: the same numbers on every call, plus the step that
  * the check takes. */
 typedef struct fv_sampler fv_sampler;
-/* An input with values uniform in [low, high), kept at least 0.05 away from zero; at most 64 a call. */
+/* An input with values uniform in [low, high), kept at least 0.05 away from zero. */
 fv_var *fv_sample(fv_sampler *s, fv_shape shape, double low, double high);
+/* An input that starts at given numbers. */
+fv_var *fv_sample_from(fv_sampler *s, fv_shape shape, const fv_real *numbers);
 /* The tape of this call, and a random stream for what is not an input. */
 fv_tape *fv_sampler_tape(fv_sampler *s);
 fv_rng fv_sampler_rng(const fv_sampler *s);
 
-/* A function under check: builds its output from sampled inputs. */
+/* A function under check: builds its output, of any shape, from sampled inputs; a model under check: from
+ * its parameters; a function for fv_jvp: from the inputs x. Each call must build the same. */
 typedef fv_var *(*fv_check_fn)(fv_sampler *s, void *context);
+typedef fv_var *(*fv_model_fn)(fv_tape *t, void *context);
+typedef fv_var *(*fv_tape_fn)(fv_tape *t, fv_var *const *x, void *context);
 
 typedef struct {
     uint64_t seed;
-    /* Largest relative error of the gradient accepted; default 1e-12 in the complex build, else 1e-7. */
+    /* Largest relative error of the gradient accepted; default 1e-12 where exact, else 1e-7. */
     double first_order;
     /* The same for the Hessian's symmetry; default 1e-10. It must also be what differences of gradients
      * give, to 1e-7. */
     double second_order;
-    int directions; /* random directions tried besides each input's own; default 3 */
+    int directions;  /* random directions tried besides each input's own; default 3 */
+    bool full;       /* looks at every element of every input, one at a time */
+    bool jacobian;   /* compares every output with every input element, forward against reverse */
+    bool first_only; /* leaves second derivatives out */
+    int points;  /* 2 or 4: differences, in the complex build too; default: exact there, else 4 */
+    double step; /* of differences; default 1e-3 of four points, 1e-5 of two */
+    const int *threads; /* counts that must give the same bits, ended by 0; default 1, 2, 3 */
+    const char *isa;    /* as in fv_tape_opts */
 } fv_gradcheck_opts;
 
+typedef enum {
+    FV_CHECK_PASSED,
+    FV_CHECK_FAILED, /* a gradient is wrong, or the function cannot be checked */
+    FV_CHECK_KINK, /* an input sits where the slope jumps: there is no gradient to compare, move it */
+    FV_CHECK_NOISY /* rounding hides what differences could tell */
+} fv_check_verdict;
+
+/* The likeliest cause of a wrong gradient, read off all of its elements. */
+typedef enum {
+    FV_CAUSE_NONE,       /* nothing is wrong, or the function could not be run */
+    FV_CAUSE_UNKNOWN,    /* no pattern */
+    FV_CAUSE_NOT_FINITE, /* NaN or Inf */
+    FV_CAUSE_FORGOTTEN,  /* zero everywhere */
+    FV_CAUSE_SIGN,       /* the negative */
+    FV_CAUSE_FACTOR,     /* a multiple */
+    FV_CAUSE_TRANSPOSED, /* rows and columns exchanged */
+    FV_CAUSE_ORDER,      /* the right rows, or numbers, in other places */
+    FV_CAUSE_ELEMENTS,   /* only some elements differ */
+    FV_CAUSE_TERM,       /* a term is missing, or too much */
+    FV_CAUSE_ASSIGNED,   /* backward assigns to a gradient that it should add to */
+    FV_CAUSE_TANGENT,    /* forward loses the imaginary part */
+    FV_CAUSE_DETACHED,   /* each op is right: part of the function goes around the tape */
+    FV_CAUSE_UNEQUAL,    /* two runs, or two thread counts, differ */
+    FV_CAUSE_SECOND      /* only the second derivative is wrong */
+} fv_check_cause;
+
 typedef struct {
+    fv_check_verdict verdict;
     double first_order;  /* largest relative error of the gradient that was seen */
-    double second_order; /* of u'Hv against v'Hu; -1 in the double build, which cannot tell */
-    fv_error error;      /* when the check failed: which input and index, both values */
+    double second_order; /* of u'Hv against v'Hu; -1 when not looked at: differences cannot tell */
+    double tangent; /* of forward mode w'(Jv) against reverse mode (J'w)'v; -1 when not looked at */
+    double rounding; /* relative error that rounding alone may make of first_order */
+    /* Of a failure, a kink or noise: */
+    fv_check_cause cause;
+    char op[64];  /* the op whose rule is wrong; "" when none is by itself */
+    size_t place; /* of its value on the tape, from 0 */
+    int input;    /* the op's input; without an op, the function's (a parameter: its index) */
+    size_t index; /* the element that differs most */
+    double given, exact;   /* what backward gives, how the function changes */
+    double given_rounding; /* estimated error of exact */
+    fv_error error;        /* all of it as one line */
 } fv_gradcheck_result;
 
-/* Compares fv_backward with the exact complex step (complex build) or central differences (double
- * build); the float build refuses and names the library to link. The output is projected on fixed random
- * weights. False: result->error says what differs. Squire and Trapp, 1998. */
+/* Compares fv_backward with how the function changes, the output projected on fixed random weights; forward
+ * with reverse mode; second derivatives in the complex build; bits of runs and threads; and that each op adds
+ * to gradients. False: result->verdict and the fields after it say what differs, and the likeliest cause. */
 bool fv_gradcheck(fv_check_fn fn, void *context, const fv_gradcheck_opts *opts,
                   fv_gradcheck_result *result);
+/* The same for the parameters that a model uses, tables and shared ones included; frozen ones stay. They
+ * have their bits back at the end, whatever happens. */
+bool fv_gradcheck_params(fv_model_fn fn, fv_params *params, void *context,
+                         const fv_gradcheck_opts *opts, fv_gradcheck_result *result);
+/* Forward mode: y = fn(x) and how it changes when x[i] moves along v[i] (one without data: not at all), in
+ * memory of the tape, which is left after fn's run in its mode, seed and step. Exact in the complex build,
+ * by four points of the double build. False: the tape's error says why. value may be NULL. */
+bool fv_jvp(fv_tape *t, fv_tape_fn fn, void *context, int count, const fv_tensor *x,
+            const fv_tensor *v, fv_tensor *value, fv_tensor *tangent);
 
 #ifdef __cplusplus
 }

@@ -94,16 +94,18 @@ static inline size_t fvi_rows(const fv_var *x)
     return d ? fvi_count(x) / d : 0;
 }
 
-/* The inputs of a check; see gradcheck.c. */
+/* The inputs of a check, and how they move; see check_sampler.c. */
 struct fv_sampler {
     fv_tape *tape;
     uint64_t seed;
-    int inputs; /* handed out so far in this call */
-    fv_var *input[64];
-    int only;          /* the input that is moved; -1: all */
-    size_t only_index; /* its only element that is moved; SIZE_MAX: all, along a random direction */
-    uint64_t direction;
-    fv_real step; /* how far: real for differences, imaginary for the complex step */
+    int inputs, room;       /* handed out so far in this call; what the list holds */
+    fv_var **input;         /* in memory of the tape */
+    int only;               /* the input that is moved; -1: all */
+    size_t only_index;      /* its only element that is moved; SIZE_MAX: all, along a direction: */
+    uint64_t direction;     /* random, of that seed, */
+    const fv_tensor *along; /* or these; NULL: random */
+    size_t first, end;      /* a direction moves these elements of each input only; end 0: all */
+    fv_real step;           /* how far: real for differences, imaginary for the exact tangent */
 };
 
 #endif

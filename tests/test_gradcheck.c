@@ -1,6 +1,7 @@
 /* Gradient checks catch planted mistakes, pass what is right, and say where a gradient is wrong. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "autograd/internal.h"
@@ -90,12 +91,17 @@ static fv_var *planted(fv_sampler *s, void *context)
 
 Test(gradcheck, planted_mistakes)
 {
+    static const fv_check_cause causes[MISTAKES] = {
+        [FLIPPED_SIGN] = FV_CAUSE_SIGN,       [DROPPED_TERM] = FV_CAUSE_TERM,
+        [SCALED_INPUT] = FV_CAUSE_FACTOR,     [SCALED_WEIGHT] = FV_CAUSE_FACTOR,
+        [SCALED_A_BIT] = FV_CAUSE_FACTOR,     [TRANSPOSED] = FV_CAUSE_TRANSPOSED,
+        [WRONG_ROW] = FV_CAUSE_ORDER,         [ONE_ELEMENT] = FV_CAUSE_ELEMENTS,
+        [FORGOTTEN] = FV_CAUSE_FORGOTTEN,     [OVERWRITES] = FV_CAUSE_ASSIGNED,
+        [NAN_GRADIENT] = FV_CAUSE_NOT_FINITE, [REAL_COEFFICIENT] = FV_CAUSE_SECOND,
+    };
     for (int i = 0; i < MISTAKES; i++) {
         mistake m = (mistake)i;
         fv_gradcheck_result result;
-        int input = -1;
-        size_t element = SIZE_MAX;
-        double given, exact;
         const bool ok = fv_gradcheck(planted, &m, NULL, &result);
 #if !defined(FV_COMPLEX)
         if (m == REAL_COEFFICIENT)
@@ -103,36 +109,34 @@ Test(gradcheck, planted_mistakes)
 #endif
         cr_expect_eq(ok, m == RIGHT, "mistake %d: first order %g, second order %g: %s", i,
                      result.first_order, result.second_order, result.error.text);
-        if (ok) {
-            cr_expect_eq(result.error.status, FV_OK);
+        cr_expect_eq(result.verdict, ok ? FV_CHECK_PASSED : FV_CHECK_FAILED);
+        cr_expect_eq(result.error.status, ok ? FV_OK : FV_FAILED);
+        cr_expect_eq(result.cause, causes[i], "mistake %d: %s", i, result.error.text);
+        if (ok)
             continue;
-        }
-        cr_expect_eq(result.error.status, FV_FAILED);
-        if (m == REAL_COEFFICIENT) {
-            cr_expect_eq(strncmp(result.error.text, "second derivative", 17), 0, "%s",
-                         result.error.text);
+        cr_expect_eq(strncmp(result.error.text, "op planted (value 2 on the tape): ", 34), 0, "%s",
+                     result.error.text);
+        cr_expect_str_eq(result.op, "planted");
+        cr_expect_eq(result.place, 2);
+        if (m == REAL_COEFFICIENT || m == OVERWRITES)
             continue;
-        }
-        cr_assert_eq(sscanf(result.error.text,
-                            "gradient of input %d at element %zu: backward gives %lg, the "
-                            "function changes by %lg",
-                            &input, &element, &given, &exact),
-                     4, "%s", result.error.text);
+        const double given = result.given, exact = result.exact;
         const bool in_w =
             m == SCALED_WEIGHT || m == SCALED_A_BIT || m == ONE_ELEMENT || m == FORGOTTEN;
-        cr_expect_eq(input, in_w, "mistake %d: %s", i, result.error.text);
-        cr_expect_lt(element, in_w ? SIDE : SIDE * SIDE);
+        cr_expect_eq(result.input, in_w, "mistake %d: %s", i, result.error.text);
+        cr_expect_lt(result.index, in_w ? SIDE : SIDE * SIDE);
         cr_expect(!(fabs(given - exact) < 1e-9), "mistake %d: %s", i, result.error.text);
         if (m == ONE_ELEMENT)
-            cr_expect(element == 2 && fabs(given - exact - 0.001) < 1e-8, "%s", result.error.text);
+            cr_expect(result.index == 2 && fabs(given - exact - 0.001) < 1e-8, "%s",
+                      result.error.text);
         if (m == SCALED_WEIGHT)
             cr_expect_float_eq(given / exact, 1.01, 1e-7);
         if (m == FORGOTTEN)
             cr_expect_eq(given, 0);
         if (m == TRANSPOSED)
-            cr_expect_neq(element / SIDE, element % SIDE, "the diagonal is right");
+            cr_expect_neq(result.index / SIDE, result.index % SIDE, "the diagonal is right");
         if (m == NAN_GRADIENT)
-            cr_expect(element == 9 && isnan(given), "%s", result.error.text);
+            cr_expect(result.index == 9 && isnan(given), "%s", result.error.text);
     }
 }
 
@@ -251,17 +255,14 @@ Test(gradcheck, refusals)
 {
     fv_gradcheck_result result;
     cr_expect_not(fv_gradcheck(nothing, NULL, NULL, &result));
-    cr_expect_str_eq(result.error.text, "backward: no loss");
+    cr_expect_str_eq(result.error.text, "gradcheck: the function gives no value");
     cr_expect_not(fv_gradcheck(no_inputs, NULL, NULL, &result));
     cr_expect_str_eq(result.error.text,
                      "backward: the loss depends on nothing that has a gradient");
     cr_expect_not(fv_gradcheck(refused, NULL, NULL, &result));
     cr_expect_str_eq(result.error.text, "matmul: [2, 3] with [2, 3]: inner sizes differ");
-    int count = 64;
+    int count = 100;
     cr_expect(fv_gradcheck(many_inputs, &count, NULL, &result), "%s", result.error.text);
-    count = 65;
-    cr_expect_not(fv_gradcheck(many_inputs, &count, NULL, &result));
-    cr_expect_str_eq(result.error.text, "sample: more than 64 inputs");
 }
 
 #else
