@@ -509,7 +509,8 @@ typedef struct {
     size_t heads;    /* default 1 */
     size_t kv_heads; /* default: heads */
     double scale;    /* default 1 / sqrt(width of k) */
-    /* Gated: S is first multiplied by e^decay; [rows, kv_heads * width of k] or [rows, kv_heads]. */
+    /* Gated: S is first multiplied by e^decay, [rows, kv_heads * width of k] or one a head,
+     * [rows, kv_heads]. */
     fv_var *decay;
     /* Delta rule: S += beta k (v - k S) instead of k v; [rows, kv_heads] or [rows, 1]. */
     fv_var *beta;

@@ -185,8 +185,11 @@ static inline problem *make(const shape *s)
                            .clip = s->clip,
                            .dropout = s->dropout,
                            .rng = {{1, 2}, {3, 4}}};
-    p->g = (fvi_attention_grad){p->in[DY].data, p->out[DQ].data, p->out[DK].data, p->out[DV].data,
-                                s->clip > 0 ? p->out[DRELATIVE].data : NULL};
+    p->g = (fvi_attention_grad){.dy = p->in[DY].data,
+                                .dq = p->out[DQ].data,
+                                .dk = p->out[DK].data,
+                                .dv = p->out[DV].data,
+                                .drelative = s->clip > 0 ? p->out[DRELATIVE].data : NULL};
     return p;
 }
 

@@ -65,9 +65,11 @@ static void backward(fv_tape *t, fv_var *y, bool together)
     const fvi_attention a = call_of(y, together);
     fv_real *dq = fv_grad(t, y->in[0]);
     fv_real *dk = together ? dq : fv_grad(t, y->in[1]), *dv = together ? dq : fv_grad(t, y->in[2]);
-    const fvi_attention_grad g = {y->grad, dq, together && dk ? dk + (a.k - a.q) : dk,
-                                  together && dv ? dv + (a.v - a.q) : dv,
-                                  fv_grad(t, y->in[together ? 1 : 3])};
+    const fvi_attention_grad g = {.dy = y->grad,
+                                  .dq = dq,
+                                  .dk = together && dk ? dk + (a.k - a.q) : dk,
+                                  .dv = together && dv ? dv + (a.v - a.q) : dv,
+                                  .drelative = fv_grad(t, y->in[together ? 1 : 3])};
     fvi_mark mark = fvi_arena_mark(&t->arena);
     fv_real *scratch =
         fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, true), sizeof *scratch);
