@@ -153,7 +153,8 @@ static bool open_array(fv_checkpoint *c, const fvi_member *m, content *to, fv_er
         kind = 'S';
     else if (strcmp(m->name, STEPS) == 0)
         kind = 'u';
-    if (npy->kind != kind || (kind != 'f' && npy->shape.rank != 0))
+    if (npy->kind != kind || (kind == 'f' && npy->width < 4) || (kind == 'u' && npy->width != 8) ||
+        (kind != 'f' && npy->shape.rank != 0))
         return fv_fail(error, FV_CHECKPOINT, "%s: %s: expected %s", c->path, m->name,
                        kind == 'f'   ? "an array of '<f4' or '<f8'"
                        : kind == 'u' ? "one '<u8'"

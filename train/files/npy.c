@@ -4,6 +4,7 @@
  *   padded by spaces and a line feed to a multiple of 64 bytes, then the numbers, the last axis fastest. */
 #include "train/files/npz.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -44,19 +45,17 @@ static bool take_size(cursor *c, size_t *size)
     return c->at > from && (*from != '0' || c->at == from + 1);
 }
 
-/* '<f4', '<f8', '<u8' or '|S' and a length, with the quotes. */
+/* '<f4' and its like, or '|S' and a length, with the quotes. */
 static bool take_type(cursor *c, fvi_npy *npy)
 {
-    if (take(c, "'<f4'") || take(c, "'<f8'")) {
-        npy->kind = 'f';
-        npy->width = (size_t)(c->at[-2] - '0');
-        return true;
-    }
-    if (take(c, "'<u8'")) {
-        npy->kind = 'u';
-        npy->width = 8;
-        return true;
-    }
+    static const char *const types[] = {"'<f2'", "'<f4'", "'<f8'", "'|b1'", "'|i1'", "'<i2'",
+                                        "'<i4'", "'<i8'", "'|u1'", "'<u2'", "'<u4'", "'<u8'"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (take(c, types[i])) {
+            npy->kind = types[i][2];
+            npy->width = (size_t)(types[i][3] - '0');
+            return true;
+        }
     npy->kind = 'S';
     return take(c, "'|S") && take_size(c, &npy->width) && take(c, "'");
 }
@@ -107,7 +106,7 @@ bool fvi_npy_parse(fvi_npy *npy, const char *path, const char *name, const unsig
     else if (c.end = c.at + header, !take(&c, "{") || !take(&c, "'descr'") || !take(&c, ":"))
         why = "the header of the array does not start with {'descr': ";
     else if (!take_type(&c, npy))
-        why = "the type of the array is not '<f4', '<f8', '<u8' or '|S', all that is read";
+        why = "the type of the array is not a little-endian number such as '<f4', or '|S'";
     else if (!take(&c, ",") || !take(&c, "'fortran_order'") || !take(&c, ":"))
         why = "the header of the array has no 'fortran_order' behind its type";
     else if (!take(&c, "False"))
@@ -131,22 +130,44 @@ bool fvi_npy_parse(fvi_npy *npy, const char *path, const char *name, const unsig
     return fv_fail(error, FV_CHECKPOINT, "%s: %s: %s", path, name, why);
 }
 
+/* A half: a sign, 5 bits of exponent, 10 of fraction (IEEE 754). */
+static double from_half(uint64_t bits)
+{
+    const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
+    double x;
+    if (exponent == 31)
+        x = fraction == 0 ? (double)INFINITY : (double)NAN;
+    else if (exponent == 0)
+        x = ldexp(fraction, -24);
+    else
+        x = ldexp(fraction + 1024, exponent - 25);
+    return bits >> 15 ? -x : x;
+}
+
+static double from_bits(char kind, size_t width, uint64_t bits)
+{
+    if (kind == 'f' && width == 2)
+        return from_half(bits);
+    if (kind == 'f' && width == 4) {
+        const uint32_t half = (uint32_t)bits;
+        float x;
+        memcpy(&x, &half, sizeof x);
+        return x;
+    }
+    if (kind == 'f') {
+        double x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    const uint64_t sign = kind == 'i' ? (uint64_t)1 << (8 * width - 1) : 0;
+    return bits & sign ? -(double)((~bits & (sign - 1)) + 1) : (double)bits;
+}
+
 void fvi_npy_copy(const fvi_npy *npy, fv_real *out)
 {
-    for (size_t i = 0; i < npy->count; i++) {
-        const unsigned char *at = npy->data + i * npy->width;
-        if (npy->width == 4) {
-            float x;
-            const uint32_t bits = (uint32_t)fvi_get(at, 4);
-            memcpy(&x, &bits, sizeof x);
-            out[i] = (fv_real)x;
-        } else {
-            double x;
-            const uint64_t bits = fvi_get(at, 8);
-            memcpy(&x, &bits, sizeof x);
-            out[i] = (fv_real)x;
-        }
-    }
+    for (size_t i = 0; i < npy->count; i++)
+        out[i] = (fv_real)from_bits(npy->kind, npy->width,
+                                    fvi_get(npy->data + i * npy->width, (int)npy->width));
 }
 
 /* ---- writing --------------------------------------------------------------------------------------- */

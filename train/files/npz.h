@@ -106,14 +106,14 @@ void fvi_zlib_give(void *unused, void *block);
 typedef struct {
     fv_shape shape;
     size_t count;
-    char kind;    /* 'f' real, 'u' whole, 'S' bytes */
+    char kind;    /* 'f' real, 'i' whole, 'u' without sign, 'b' 0 or 1, 'S' bytes */
     size_t width; /* bytes of an element */
     const unsigned char *data;
 } fvi_npy;
 /* Parses a whole .npy file; path and name stand in messages. */
 bool fvi_npy_parse(fvi_npy *npy, const char *path, const char *name, const unsigned char *bytes,
                    size_t length, fv_error *error);
-/* Copies the numbers of an 'f' array, converted to this build's type. */
+/* Copies the numbers (not of 'S'), converted to this build's type. */
 void fvi_npy_copy(const fvi_npy *npy, fv_real *out);
 /* Appends a whole .npy file: real parts as '<f4' (float build) or '<f8'; one whole number as '<u8'. */
 bool fvi_npy_write(fvi_bytes *bytes, fv_tensor x);
