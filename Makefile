@@ -65,8 +65,9 @@ TESTS    := $(wildcard tests/*.c)
 SHARED   := $(wildcard examples/shared/*.c)
 PROGRAMS := $(filter-out $(SHARED),$(wildcard examples/*.c))
 BINARIES := $(PROGRAMS:examples/%.c=$(BUILD)/bin/%)
+CONFORM  := $(wildcard conformance/*.c)
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
-SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c fuzz/*.c)
+SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c conformance/*.c fuzz/*.c)
 
 ifdef V
 Q   :=
@@ -149,6 +150,12 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/float/bench/%.o $(BUILD)/lib/libfovea
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+# Vectors of other projects are compared in double.
+$(BUILD)/bin/conformance: $(CONFORM:%.c=$(BUILD)/obj/double/%.o) $(BUILD)/lib/libfovea64.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+-include $(wildcard $(BUILD)/obj/double/conformance/*.d)
 -include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------
