@@ -107,9 +107,11 @@ Test(attention, same_bits_for_one_gradient)
         keep_bits(p, kept);
         const fvi_attention_grad all = p->g;
         for (int only = DQ; only <= DRELATIVE; only++) {
-            p->g = (fvi_attention_grad){all.dy, only == DQ ? all.dq : NULL,
-                                        only == DK ? all.dk : NULL, only == DV ? all.dv : NULL,
-                                        only == DRELATIVE ? all.drelative : NULL};
+            p->g = (fvi_attention_grad){.dy = all.dy,
+                                        .dq = only == DQ ? all.dq : NULL,
+                                        .dk = only == DK ? all.dk : NULL,
+                                        .dv = only == DV ? all.dv : NULL,
+                                        .drelative = only == DRELATIVE ? all.drelative : NULL};
             for (int threads = 1; threads <= 3; threads += 2) {
                 run(p, fvi_isa_best(), threads);
                 cr_assert(memcmp(p->out[only].data, kept[only],
