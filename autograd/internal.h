@@ -54,6 +54,7 @@ struct fv_tape {
     fv_mode mode;
     uint64_t seed, step;
     int threads;
+    int shards; /* that the batch is cut into, as fv_fit does; 0 or 1: it is whole */
     const fvi_ops *ops;
     fv_var *last;            /* newest value; the others hang on its previous */
     struct fvi_spare *spare; /* memory of gradients that are used up */

@@ -92,8 +92,11 @@ static bool prepare(run *r)
     bool ok = r->rows && r->tapes && r->memory && r->cuts && r->losses && r->weights;
     for (size_t s = 0; ok && s < r->task->samples; s++)
         r->rows[s] = r->task->offsets[s + 1] - r->task->offsets[s];
-    for (size_t s = 0; ok && s < shards; s++)
+    for (size_t s = 0; ok && s < shards; s++) {
         ok = (r->tapes[s] = fv_tape_new(&inside)) != NULL;
+        if (ok)
+            r->tapes[s]->shards = r->o.shards;
+    }
     return ok ? count_steps(r) : fv_fail(r->error, FV_FAILED, "fit: out of memory");
 }
 

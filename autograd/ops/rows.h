@@ -1,0 +1,152 @@
+/* What is taken over a row of numbers, in FVI_LANES lanes so that its bits do not depend on the processor. */
+#ifndef FVI_ROWS_H
+#define FVI_ROWS_H
+
+#include <math.h>
+
+#include "autograd/ops/walk.h"
+#include "tensor/math.h"
+
+/* The largest number, without its tangent; NaN is passed over, and of none it is -Inf. */
+static inline fv_real lane_max(size_t n, const fv_real *restrict x)
+{
+    fv_real lane[FVI_LANES];
+    size_t i = 0;
+    for (int l = 0; l < FVI_LANES; l++)
+        lane[l] = (fv_real)-INFINITY;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++)
+            lane[l] = fv_re(x[i + (size_t)l]) > fv_re(lane[l]) ? fv_re(x[i + (size_t)l]) : lane[l];
+    for (; i < n; i++)
+        lane[0] = fv_re(x[i]) > fv_re(lane[0]) ? fv_re(x[i]) : lane[0];
+    for (int l = 1; l < FVI_LANES; l++)
+        lane[0] = fv_re(lane[l]) > fv_re(lane[0]) ? lane[l] : lane[0];
+    return lane[0];
+}
+
+/* The sum of a * b. */
+static inline fv_real lane_dot(size_t n, const fv_real *restrict a, const fv_real *restrict b)
+{
+    fv_real lane[FVI_LANES] = {0};
+    size_t i = 0;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++)
+            lane[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (; i < n; i++)
+        lane[i % FVI_LANES] += a[i] * b[i];
+    return fold_lanes(lane);
+}
+
+/* The sum of (x - mean)^2. */
+static inline fv_real lane_squares(size_t n, const fv_real *restrict x, fv_real mean)
+{
+    fv_real lane[FVI_LANES] = {0};
+    size_t i = 0;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++) {
+            const fv_real e = x[i + (size_t)l] - mean;
+            lane[l] += e * e;
+        }
+    for (; i < n; i++)
+        lane[i % FVI_LANES] += (x[i] - mean) * (x[i] - mean);
+    return fold_lanes(lane);
+}
+
+/* Writes e = exp(x - shift), and gives their sum. */
+static inline fv_real lane_exp(size_t n, const fv_real *restrict x, fv_real shift,
+                               fv_real *restrict e)
+{
+    fv_real lane[FVI_LANES] = {0};
+    size_t i = 0;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++) {
+            e[i + (size_t)l] = fvi_exp(x[i + (size_t)l] - shift);
+            lane[l] += e[i + (size_t)l];
+        }
+    for (; i < n; i++) {
+        e[i] = fvi_exp(x[i] - shift);
+        lane[i % FVI_LANES] += e[i];
+    }
+    return fold_lanes(lane);
+}
+
+/* ---- blocks: sums over many rows ------------------------------------------------------------- */
+
+/* Rows in blocks of a size that the shape alone decides. Each block sums on its own, and the sums are added
+ * in the order of the blocks: the same bits for any number of threads. */
+typedef struct {
+    size_t rows, each, count;
+} blocks;
+
+/* Blocks of rows that cost about so many numbers each: at most 32, and none too small for a thread. */
+static inline blocks blocks_of(size_t rows, size_t cost)
+{
+    enum { MOST = 32, WORTH = 1 << 15 };
+    const size_t least = WORTH / (cost > 0 ? cost : 1) + 1, even = rows / MOST + 1;
+    const size_t each = even > least ? even : least;
+    return (blocks){rows, each, rows / each + (rows % each > 0)};
+}
+
+static inline part block_at(blocks b, size_t k)
+{
+    const size_t from = k * b.each, left = b.rows - from;
+    return (part){from, from + (left < b.each ? left : b.each)};
+}
+
+/* ---- strips: an axis of a tensor, a row or some columns at a time ------------------------------ */
+
+enum {
+    FVI_ABREAST = 128
+}; /* columns that a pass along another axis than the last takes side by side */
+
+/* width columns of an [outer, n, inner] view, each of n numbers that are step apart. Along the last axis
+ * (inner = 1) a strip is one row, its numbers adjacent: step = width = 1. */
+typedef struct {
+    size_t at, n, step, width;
+} strip;
+
+static inline size_t strips_across(axis_view v)
+{
+    return v.inner / FVI_ABREAST + (v.inner % FVI_ABREAST > 0);
+}
+
+static inline strip strip_at(axis_view v, size_t k)
+{
+    const size_t across = strips_across(v), first = k % across * FVI_ABREAST;
+    const size_t left = v.inner - first;
+    return (strip){k / across * v.n * v.inner + first, v.n, v.inner,
+                   left < FVI_ABREAST ? left : FVI_ABREAST};
+}
+
+/* The largest number of each column, as lane_max. */
+static inline void columns_max(strip s, const fv_real *restrict x, fv_real *restrict most)
+{
+    for (size_t j = 0; j < s.width; j++)
+        most[j] = (fv_real)-INFINITY;
+    for (size_t i = 0; i < s.n; i++)
+        for (size_t j = 0; j < s.width; j++) {
+            const fv_real a = fv_re(x[i * s.step + j]);
+            most[j] = fv_re(a) > fv_re(most[j]) ? a : most[j];
+        }
+}
+
+/* What an op does to one strip of y; dx is NULL going forward. */
+typedef void (*strip_fn)(const fv_var *y, strip s, fv_real *dx);
+
+/* Every strip of y along an axis, on the tape's threads. */
+static inline void each_strip(fv_tape *t, const fv_var *y, int axis, strip_fn run, fv_real *dx)
+{
+    const axis_view v = view_axis(y->value.shape, axis);
+    const size_t strips = v.outer * strips_across(v);
+    if (fvi_count(y) == 0)
+        return;
+    const int parts = parts_of(t, strips, 4 * (fvi_count(y) / strips));
+#pragma omp parallel for num_threads(parts) if (parts > 1)
+    for (int k = 0; k < parts; k++) {
+        const part p = part_at(strips, parts, k);
+        for (size_t i = p.from; i < p.to; i++)
+            run(y, strip_at(v, i), dx);
+    }
+}
+
+#endif
