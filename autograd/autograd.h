@@ -92,10 +92,11 @@ typedef enum {
 
 typedef struct {
     int threads;     /* inside the kernels; default 1 */
-    const char *isa; /* "base", "avx2", "avx512"; default: the best this processor has */
+    const char *isa; /* "base", "avx2", "avx512": at most this one; default: the best there is */
 } fv_tape_opts;
 
-/* A new tape; NULL when memory is out. One thread uses it at a time; several tapes are independent. */
+/* A new tape; NULL when memory is out. With a name of no instruction set it has an error that
+ * fv_tape_begin does not forget. One thread uses it at a time; several tapes are independent. */
 fv_tape *fv_tape_new(const fv_tape_opts *opts);
 void fv_tape_free(fv_tape *tape);
 /* Forgets the last step and its error. (seed, step) key the random numbers of this one. */

@@ -3,11 +3,13 @@
 
 #include <string.h>
 
-/* Memory of a gradient that is used up; its first bytes hold this. */
+/* Memory of a gradient that is used up; its first bytes hold this. The arena gives whole units of
+ * FVI_ALIGN bytes, and one for no numbers at all, so that there is always room. */
 struct fvi_spare {
     struct fvi_spare *next;
     size_t count;
 };
+_Static_assert(sizeof(struct fvi_spare) <= FVI_ALIGN, "a gradient of no numbers holds it");
 
 /* When training, a value's gradient is used up once its op's rule has run. A view has none of its own,
  * and those of gathered rows are read again at the end. */

@@ -60,7 +60,8 @@ struct fv_tape {
     struct fvi_spare *spare; /* memory of gradients that are used up */
     size_t recorded;
     fv_error error;
-    fvi_use *uses; /* open-addressed by parameter; capacity a power of two */
+    fv_error lasting; /* of fv_tape_new: what fv_tape_begin does not forget */
+    fvi_use *uses;    /* open-addressed by parameter; capacity a power of two */
     size_t uses_count, uses_capacity;
 };
 

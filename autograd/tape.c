@@ -13,6 +13,10 @@ fv_tape *fv_tape_new(const fv_tape_opts *opts)
     for (int i = 0; opts != NULL && opts->isa != NULL && i < (int)isa; i++)
         if (strcmp(opts->isa, fvi_isa_name((fvi_isa)i)) == 0)
             isa = (fvi_isa)i;
+    if (opts != NULL && opts->isa != NULL && !fvi_isa_known(opts->isa))
+        fv_fail(&t->lasting, FV_USAGE,
+                "tape: no instruction set \"%s\", expected base, avx2 or avx512", opts->isa);
+    t->error = t->lasting;
     t->ops = fvi_ops_for(isa);
     t->threads = opts != NULL && opts->threads > 1 ? opts->threads : 1;
     return t;
@@ -40,7 +44,7 @@ void fv_tape_begin(fv_tape *t, fv_mode mode, uint64_t seed, uint64_t step)
     t->last = NULL;
     t->spare = NULL;
     t->recorded = 0;
-    t->error = (fv_error){0};
+    t->error = t->lasting;
     for (size_t i = 0; i < t->uses_capacity; i++) {
         fvi_use *use = &t->uses[i];
         *use = (fvi_use){.param = use->param, .slot = use->slot, .slots = use->slots};

@@ -47,6 +47,8 @@ typedef enum {
 fvi_isa fvi_isa_best(void);
 /* "base", "avx2", "avx512". */
 const char *fvi_isa_name(fvi_isa isa);
+/* Whether this is such a name, of any build or processor. */
+bool fvi_isa_known(const char *name);
 
 /* ---- checked sizes ----------------------------------------------------------------------------- */
 

@@ -51,3 +51,8 @@ const char *fvi_isa_name(fvi_isa isa)
 {
     return names[isa];
 }
+
+bool fvi_isa_known(const char *name)
+{
+    return strcmp(name, "base") == 0 || strcmp(name, "avx2") == 0 || strcmp(name, "avx512") == 0;
+}
