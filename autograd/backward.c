@@ -85,7 +85,7 @@ static void finish_table(fv_tape *t, fvi_use *use)
         if (!fv_tape_ok(t))
             return;
     }
-    t->ops->sum_gathered(use, d, use->grad);
+    t->ops->sum_gathered(t, use, d, use->grad);
 }
 
 bool fv_backward(fv_tape *t, fv_var *loss)

@@ -40,7 +40,7 @@ typedef struct fvi_use {
 typedef struct {
     const fv_op *op[FVI_OP_COUNT];
     /* Sums what the gathers of a table left into use->rows and use->row_grad, or into dense. */
-    void (*sum_gathered)(fvi_use *use, size_t d, fv_real *dense);
+    void (*sum_gathered)(const fv_tape *t, fvi_use *use, size_t d, fv_real *dense);
 } fvi_ops;
 #define X(isa) extern const fvi_ops FVI_JOIN(fvi_ops, isa);
 FVI_EACH_ISA(X)

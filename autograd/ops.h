@@ -230,17 +230,18 @@ fv_var *fv_gather(fv_tape *t, fv_var *table, const int32_t *ids, size_t count);
 /* For each bag (segment) of ids, the sum of its rows of the table, divided by sqrt(its size):
  * [bags, d]. */
 fv_var *fv_gather_bags(fv_tape *t, fv_var *table, const int32_t *ids, const fv_segments *bags);
-/* Adds row i of x [count, d] to row ids[i] of zeros [rows, d], i ascending. */
+/* Adds row i of x [count, d] to row ids[i] of zeros [rows, d], i ascending; ids[count], below rows. */
 fv_var *fv_scatter_add(fv_tape *t, fv_var *x, const int32_t *ids, size_t rows);
-/* Slices ids[0 .. count - 1] along an axis. */
+/* Slices ids[0 .. count - 1] along an axis; an id below 0 is an error. For a table of parameters
+ * fv_gather is cheaper: its gradient is by rows. */
 fv_var *fv_index_select(fv_tape *t, fv_var *x, int axis, const int32_t *ids, size_t count);
 /* y[.., i, ..] = x[.., index[.., i, ..], ..]; index has the result's shape, which agrees with
- * x's but along the axis. */
+ * x's but along the axis; an index below 0 is an error. */
 fv_var *fv_take_along(fv_tape *t, fv_var *x, int axis, fv_shape shape, const int32_t *index);
-/* value where mask (broadcast to x) says yes, else x. */
+/* value where mask (broadcast to x) says yes, else x; what a filled place holds never matters. */
 fv_var *fv_masked_fill(fv_tape *t, fv_var *x, fv_bools mask, double value);
-/* The rows of x [rows, d] with keep[row] = 1, and in *kept the segments they form (segments and
- * kept may be NULL). */
+/* The rows of x [rows, d] with keep[row] = 1, and in *kept the segments they form (kept may be
+ * NULL; segments too: all rows are one). */
 fv_var *fv_masked_select(fv_tape *t, fv_var *x, const unsigned char *keep,
                          const fv_segments *segments, const fv_segments **kept);
 
@@ -253,14 +254,16 @@ fv_var *fv_neighbours(fv_tape *t, fv_var *x, const fv_segments *segments, int ra
  * table are an error. */
 fv_var *fv_add_positions(fv_tape *t, fv_var *x, fv_var *table, const fv_segments *segments);
 /* The mean, sum or largest of each segment's rows: [rows, d] -> [samples, d]; an empty segment
- * gives zeros. */
+ * gives zeros. NaN is the largest; the first of equals takes the gradient. */
 fv_var *fv_segment_mean(fv_tape *t, fv_var *x, const fv_segments *segments);
 fv_var *fv_segment_sum(fv_tape *t, fv_var *x, const fv_segments *segments);
 fv_var *fv_segment_max(fv_tape *t, fv_var *x, const fv_segments *segments);
-/* Softmax over the rows of each segment, column by column: [rows, d] -> [rows, d]. */
+/* Softmax over the rows of each segment, column by column: [rows, d] -> [rows, d]. -INFINITY has
+ * weight 0; where all are, the weights are zeros and have no gradient. */
 fv_var *fv_segment_softmax(fv_tape *t, fv_var *x, const fv_segments *segments);
 /* The first or last row of each segment, or the one at position[sample] (negative: from the end)
- * -> [samples, d]; an empty segment gives zeros. */
+ * -> [samples, d]; a position outside the segment is an error, but an empty one has zeros at 0 and
+ * -1. */
 fv_var *fv_segment_first(fv_tape *t, fv_var *x, const fv_segments *segments);
 fv_var *fv_segment_last(fv_tape *t, fv_var *x, const fv_segments *segments);
 fv_var *fv_segment_pick(fv_tape *t, fv_var *x, const fv_segments *segments,
@@ -269,14 +272,16 @@ fv_var *fv_segment_pick(fv_tape *t, fv_var *x, const fv_segments *segments,
 fv_var *fv_segment_expand(fv_tape *t, fv_var *x, const fv_segments *segments);
 /* The rows of each segment in reverse order. */
 fv_var *fv_segment_reverse(fv_tape *t, fv_var *x, const fv_segments *segments);
-/* Sample by sample, the rows of a, then those of b; *joined gets the segments of the result. */
+/* Sample by sample, the rows of a, then those of b; *joined (unless joined is NULL) gets the
+ * segments of the result. */
 fv_var *fv_segment_concat(fv_tape *t, fv_var *a, const fv_segments *of_a, fv_var *b,
                           const fv_segments *of_b, const fv_segments **joined);
 /* The position of each row inside its segment: [rows], on the tape. NULL on an error. */
 const int32_t *fv_segment_positions(fv_tape *t, const fv_segments *segments);
 /* From padded to rows: [samples, time, d] -> [rows, d]; a segment longer than time is an error. */
 fv_var *fv_pack(fv_tape *t, fv_var *x, const fv_segments *segments);
-/* From rows to padded: [rows, d] -> [samples, time, d], zeros behind the last row of a segment. */
+/* From rows to padded: [rows, d] -> [samples, time, d], zeros behind the last row of a segment; a
+ * segment longer than time is an error. */
 fv_var *fv_unpack(fv_tape *t, fv_var *x, const fv_segments *segments, size_t time);
 
 /* ---- softmax and its family, over an axis ---------------------------------------------------- */
@@ -421,12 +426,12 @@ fv_var *fv_segment_avg_pool(fv_tape *t, fv_var *x, const fv_segments *segments,
 /* Zeroes each number with probability p and scales the rest by 1 / (1 - p). Srivastava et al.,
  * 2014. */
 fv_var *fv_dropout(fv_tape *t, fv_var *x, double p);
-/* The same for whole rows [rows, ..]. */
+/* The same for whole rows [rows, ..], one draw a row. Tompson et al., 2015. */
 fv_var *fv_dropout_rows(fv_tape *t, fv_var *x, double p);
 fv_var *fv_gaussian_noise(fv_tape *t, fv_var *x,
-                          double deviation); /* x + normal numbers of that deviation */
-/* x + scale * Gumbel noise: softmax of it at a temperature is a soft sample. Jang, Gu, Poole,
- * 2017. */
+                          double deviation); /* x + normal numbers of that deviation, >= 0 */
+/* x + scale * Gumbel noise, scale >= 0: softmax of it at a temperature is a soft sample. Jang, Gu,
+ * Poole, 2017. */
 fv_var *fv_gumbel_noise(fv_tape *t, fv_var *x, double scale);
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #define X(name) extern const fv_op FVI_NAME(fvi_op_##name);
 #include "autograd/ops.def"
 #undef X
-void FVI_NAME(fvi_sum_gathered)(fvi_use *use, size_t d, fv_real *dense);
+void FVI_NAME(fvi_sum_gathered)(const fv_tape *t, fvi_use *use, size_t d, fv_real *dense);
 
 const fvi_ops FVI_NAME(fvi_ops) = {
     .op =
