@@ -111,7 +111,7 @@ static fv_var *softmax_sample(fv_sampler *s, int which)
     fv_var *x = sample_of_family(s, which, &axis);
     return fv_softmax(fv_sampler_tape(s), x, axis);
 }
-FVI_OP(softmax, "y = e^x / sum e^x", "", SAMPLES)
+FVI_OP(softmax, "y = e^x / sum e^x", "", 4)
 
 static void softmax_plus_one_forward_strip(const fv_var *y, strip s, fv_real *dx)
 {
@@ -138,7 +138,7 @@ static fv_var *softmax_plus_one_sample(fv_sampler *s, int which)
     return fv_softmax_plus_one(fv_sampler_tape(s), x, axis);
 }
 FVI_OP(softmax_plus_one, "y = e^x / (1 + sum e^x)", "Miller, 2023, Attention Is Off By One",
-       SAMPLES)
+       4)
 
 /* ---- log_softmax: a row of nothing but -Inf has no logarithm of a share, and gives NaN ------------ */
 
@@ -204,7 +204,7 @@ static fv_var *log_softmax_sample(fv_sampler *s, int which)
     fv_var *x = sample_of_family(s, which, &axis);
     return fv_log_softmax(fv_sampler_tape(s), x, axis);
 }
-FVI_OP(log_softmax, "y = x - ln(sum e^x)", "", SAMPLES)
+FVI_OP(log_softmax, "y = x - ln(sum e^x)", "", 4)
 
 #if FVI_ONCE
 static fv_var *over_axis(fv_tape *t, fvi_op_id id, const char *op, fv_var *x, int axis)
