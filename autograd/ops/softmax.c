@@ -137,8 +137,7 @@ static fv_var *softmax_plus_one_sample(fv_sampler *s, int which)
     fv_var *x = sample_of_family(s, which, &axis);
     return fv_softmax_plus_one(fv_sampler_tape(s), x, axis);
 }
-FVI_OP(softmax_plus_one, "y = e^x / (1 + sum e^x)", "Miller, 2023, Attention Is Off By One",
-       4)
+FVI_OP(softmax_plus_one, "y = e^x / (1 + sum e^x)", "Miller, 2023, Attention Is Off By One", 4)
 
 /* ---- log_softmax: a row of nothing but -Inf has no logarithm of a share, and gives NaN ------------ */
 
