@@ -279,9 +279,9 @@ fv_var *fv_ctc_sum(fv_tape *t, fv_var *x, const fv_segments *segments, const int
     fv_error error = {FV_OK, ""};
     if (!given(t, op, x) || !segmented(t, op, x, segments))
         return NULL;
-    const size_t classes = fvi_columns(x), all = fv_segments_rows(targets);
-    if (targets == NULL)
+    if (targets == NULL || targets->offsets == NULL)
         return fv_refuse(t, op, "no targets");
+    const size_t classes = fvi_columns(x), all = fv_segments_rows(targets);
     if (!fv_segments_check(targets, all, &error))
         return fv_refuse(t, op, "targets: %s", error.text);
     if (targets->count != segments->count)
