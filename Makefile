@@ -63,11 +63,15 @@ LIB_complex := foveac
 HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/ops.h autograd/op.h layers/layers.h train/train.h
 TESTS    := $(wildcard tests/*.c)
 SHARED   := $(wildcard examples/shared/*.c)
-PROGRAMS := $(filter-out $(SHARED),$(wildcard examples/*.c))
+# Programs that differentiate exactly are of the complex build, all others of the float build.
+EXACT    := examples/gradcheck_attention.c examples/my_op.c
+PROGRAMS := $(filter-out $(SHARED) $(EXACT),$(wildcard examples/*.c))
 BINARIES := $(PROGRAMS:examples/%.c=$(BUILD)/bin/%)
+EXACT_BINARIES := $(if $(filter complex,$(BUILDS)),$(EXACT:examples/%.c=$(BUILD)/bin/%))
 CONFORM  := $(wildcard conformance/*.c)
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
-SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c conformance/*.c fuzz/*.c)
+SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c conformance/*.c fuzz/*.c \
+            tools/*.c)
 
 ifdef V
 Q   :=
@@ -84,12 +88,12 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long docs-check headers lint ops-doc format bench asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check gradcheck headers lint ops-doc format bench asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(BINARIES) $(BUILD)/lib/libfovea.a $(BUILD)/lib/libfovea.so ## the library and the programs (float)
+all: $(BINARIES) $(EXACT_BINARIES) $(BUILD)/lib/libfovea.a $(BUILD)/lib/libfovea.so ## the library and the programs (float)
 libraries: $(foreach b,$(BUILDS),$(BUILD)/lib/lib$(LIB_$(b)).a $(BUILD)/lib/lib$(LIB_$(b)).so) ## the library as float, double and complex
 
 # ---- rules ----------------------------------------------------------------------------------------
@@ -156,7 +160,19 @@ $(BUILD)/bin/conformance: $(CONFORM:%.c=$(BUILD)/obj/double/%.o) $(BUILD)/lib/li
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 -include $(wildcard $(BUILD)/obj/double/conformance/*.d)
--include $(wildcard $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
+$(EXACT_BINARIES): $(BUILD)/bin/%: $(BUILD)/obj/complex/examples/%.o $(BUILD)/lib/libfoveac.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+GRADCHECKS := $(foreach b,$(filter $(BUILDS),complex double),$(BUILD)/bin/gradcheck-$(b))
+define gradcheck
+$(BUILD)/bin/gradcheck-$(1): $(BUILD)/obj/$(1)/tools/gradcheck_table.o $(BUILD)/lib/lib$(LIB_$(1)).a
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$^ $$(LIBS) -o $$@
+endef
+$(foreach b,$(filter-out float,$(BUILDS)),$(eval $(call gradcheck,$(b))))
+-include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/*/tools/*.d $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------
 DEMO := $(BUILD)/demo
@@ -168,9 +184,12 @@ demo: $(BUILD)/bin/pos_tagging ## trains the tagger on tiny data, tags five sent
 	$(Q)$< show --model $(DEMO)/tagger.npz --data examples/data/tiny-dev.conllu --count 5 \
 	  --attention $(DEMO)/attention.svg
 
-tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES)
+tests-built: $(BUILDS:%=$(BUILD)/bin/tests-%) $(BINARIES) $(EXACT_BINARIES)
 test: tests-built headers docs-check ## all tests in all three builds
 	$(Q)for b in $(BUILDS); do echo "== $$b"; $(BUILD)/bin/tests-$$b --jobs $(THREADS) || exit 1; done
+
+gradcheck: $(GRADCHECKS) ## a table of every op's gradient errors, exact and by differences
+	$(Q)failed=0; for b in $(GRADCHECKS); do $$b || failed=1; done; exit $$failed
 
 docs-check: $(BUILD)/flags ## the C blocks of README and docs compile
 	$(Q)tools/check_docs.sh $(CC) -std=c11 -I. $(WARN)

@@ -7,7 +7,7 @@ breaches=$(mktemp) || exit 1
 trap 'rm -f "$breaches"' EXIT
 
 library=$(find tensor autograd layers train -name '*.[ch]' | sort)
-programs=$(find examples tests bench conformance fuzz -name '*.[ch]' -not -path '*/data/*' 2>/dev/null | sort)
+programs=$(find examples tests bench conformance fuzz tools -name '*.[ch]' -not -path '*/data/*' 2>/dev/null | sort)
 headers='fovea.h tensor/tensor.h autograd/autograd.h autograd/ops.h autograd/op.h layers/layers.h train/train.h'
 if git rev-parse --git-dir >/dev/null 2>&1; then
     texts=$(git ls-files --cached --others --exclude-standard)
