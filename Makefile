@@ -172,7 +172,8 @@ $(BUILD)/bin/gradcheck-$(1): $(BUILD)/obj/$(1)/tools/gradcheck_table.o $(BUILD)/
 	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$^ $$(LIBS) -o $$@
 endef
 $(foreach b,$(filter-out float,$(BUILDS)),$(eval $(call gradcheck,$(b))))
--include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/*/tools/*.d $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
+-include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/*/tools/*.d \
+          $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------
 DEMO := $(BUILD)/demo
