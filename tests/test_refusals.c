@@ -91,13 +91,8 @@ static fv_var *shapes_that_differ(int which, const values *v, const char **text)
           fv_affine(t, v->m4x6, v->table, v->v5))
     WRONG("affine_relu: weight [4, 6] with bias []: outputs differ",
           fv_affine_relu(t, v->m5x6, v->m4x6, v->scalar))
-    WRONG("affine: input is [6], expected [rows, d]", fv_affine(t, v->v6, v->table, NULL))
-    WRONG("affine: input is [2, 2, 3], expected [rows, d]", fv_affine(t, v->b2x2x3, v->table, NULL))
     WRONG("affine: [4, 6] with weight [6]: inner sizes differ", fv_affine(t, v->m4x6, v->v6, NULL))
     WRONG("matmul: [4, 6] with [4, 6]: inner sizes differ", fv_matmul(t, v->m4x6, v->m4x6, NULL))
-    WRONG("matmul: a is [6], expected [rows, d]", fv_matmul(t, v->v6, v->m4x6, NULL))
-    WRONG("matmul: b is [2, 2, 3], expected [rows, d]", fv_matmul(t, v->m4x6, v->b2x2x3, NULL))
-    WRONG("matmul: a is [4, 0], expected [rows, d]", fv_matmul(t, v->m4x0, v->m0x6, NULL))
     *text = NULL;
     return NULL;
 }
