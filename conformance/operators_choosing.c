@@ -194,21 +194,28 @@ static fv_var *reverse_sequence(call *c)
     return fv_reshape(c->t, fv_gather(c->t, rows, ids, times * samples), shape);
 }
 
-/* Pooled numbers go back to where they came from; flat places say where that is. */
+/* Pooled numbers go back to where they came from; flat places say where that is in the shape that was
+ * pooled, as kernel, strides and pads tell it. A larger output_shape has zeros behind that. */
 static fv_var *max_unpool(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t sizes[MOST];
+    int64_t sizes[MOST], kernel[MOST], strides[MOST], pads[MOST];
     const size_t count = fv_shape_count(x->value.shape);
     fv_shape shape = x->value.shape;
-    const int given = input_list(c, 2, sizes);
-    if (given == 0)
-        return lacks(c, "sizes that are not given");
-    for (int i = 0; i < given; i++)
-        shape.size[i] = (size_t)sizes[i];
+    const int spatial = list(c, "kernel_shape", kernel), given = input_list(c, 2, sizes),
+              stepped = list(c, "strides", strides), padded = list(c, "pads", pads);
+    for (int i = 0; i < spatial && i + 2 < shape.rank; i++) {
+        const int64_t less = padded > 0 ? pads[i] + pads[i + spatial] : 0;
+        const int64_t step = stepped > 0 ? strides[i] : 1;
+        shape.size[i + 2] = (size_t)(((int64_t)shape.size[i + 2] - 1) * step + kernel[i] - less);
+    }
     fv_var *y = fv_scatter_add(c->t, fv_reshape(c->t, x, FV_SHAPE(count, 1)), places(c, 1, 0),
                                fv_shape_count(shape));
-    return fv_reshape(c->t, y, shape);
+    y = fv_reshape(c->t, y, shape);
+    for (int i = 0; i < given; i++)
+        if ((size_t)sizes[i] > shape.size[i])
+            y = fv_pad(c->t, y, i, 0, (size_t)sizes[i] - shape.size[i], NULL);
+    return y;
 }
 
 /* ---- largest numbers ------------------------------------------------------------------------------- */
