@@ -27,29 +27,37 @@ static void give_back(fv_tape *t, fv_var *v)
     v->grad = NULL;
 }
 
-/* Zeros: where a gradient of that size was given back, which the cache still holds, or in new memory. */
-static fv_real *zeros(fv_tape *t, size_t count)
+/* Where a gradient of that size was given back, which the cache still holds, or new memory; not cleared. */
+static fv_real *take_gradient(fv_tape *t, size_t count)
 {
     for (struct fvi_spare **at = &t->spare; *at != NULL; at = &(*at)->next)
         if ((*at)->count == count) {
             void *found = *at;
             *at = (*at)->next;
-            return memset(found, 0, count * sizeof(fv_real));
+            return found;
         }
-    return fv_tape_alloc(t, count, sizeof(fv_real));
+    return fvi_tape_take(t, count, sizeof(fv_real));
+}
+
+fv_real *fvi_grad_blank(fv_tape *t, fv_var *x, bool *blank)
+{
+    *blank = false;
+    if (x == NULL || !x->needs_grad || x->grad != NULL)
+        return x == NULL ? NULL : x->grad;
+    if (x->op == t->ops->op[FVI_OP_reshape]) /* a view: its gradient is a view too */
+        return x->grad = fvi_grad_blank(t, x->in[0], blank);
+    if (x->use != NULL)
+        return x->grad = x->use->grad = fvi_tape_result(t, fvi_count(x), sizeof(fv_real));
+    x->grad = take_gradient(t, fvi_count(x));
+    *blank = x->grad != NULL;
+    return x->grad;
 }
 
 fv_real *fv_grad(fv_tape *t, fv_var *x)
 {
-    if (x == NULL || !x->needs_grad || x->grad != NULL)
-        return x == NULL ? NULL : x->grad;
-    if (x->op == t->ops->op[FVI_OP_reshape]) /* a view: its gradient is a view too */
-        x->grad = fv_grad(t, x->in[0]);
-    else if (x->use != NULL)
-        x->grad = x->use->grad = fvi_tape_result(t, fvi_count(x), sizeof(fv_real));
-    else
-        x->grad = zeros(t, fvi_count(x));
-    return x->grad;
+    bool blank;
+    fv_real *grad = fvi_grad_blank(t, x, &blank);
+    return blank ? memset(grad, 0, fvi_count(x) * sizeof *grad) : grad;
 }
 
 static void forget_gradients(fv_tape *t)

@@ -71,6 +71,9 @@ fvi_use *fvi_find_use(const fv_tape *t, const fv_param *param);
 /* fv_record of a built-in op. */
 fv_var *fvi_record(fv_tape *t, fvi_op_id id, fv_shape shape, const void *options, size_t size,
                    int inputs, fv_var *const *in);
+/* fv_grad that leaves the zeroing to the caller: when *blank, the memory holds anything, and the caller
+ * must zero or write all of it, best piece by piece where it is about to be added to. */
+fv_real *fvi_grad_blank(fv_tape *t, fv_var *x, bool *blank);
 /* Memory of the tape that is not cleared; NULL and the error kept when out. */
 void *fvi_tape_take(fv_tape *t, size_t count, size_t size);
 /* Cleared memory that lives as long as the gradients of parameters. */
