@@ -1,126 +1,112 @@
-/* Elementwise arithmetic. */
-#include "autograd/ops/ops.h"
+/* Arithmetic on one operand. Each op: name, formula, source; its value; dx; the ranges of its samples. */
+#include "autograd/ops/elementwise.h"
 
-/* ---- add: y = a + b, where b may be one row [d] for all rows of a -------------------------------- */
+/* A constant that stays what the build computes in: 0.5 alone would make float loops double. */
+#define R(constant) ((fv_real)(constant))
 
-static bool add_forward(fv_tape *t, fv_var *y)
+FVI_UNARY(neg, "y = -x", "", -x, -dy, {-2, 2})
+FVI_UNARY(abs, "y = |x|", "", fvi_abs(x), fv_re(x) > 0 ? dy : fv_re(x) < 0 ? -dy : 0, {-2, 2})
+FVI_UNARY(square, "y = x^2", "", x *x, 2 * x * dy, {-2, 2})
+FVI_UNARY(reciprocal, "y = 1 / x", "", 1 / x, -dy *y *y, {0.5, 3}, {-3, -0.5})
+FVI_UNARY(sqrt, "y = sqrt(x)", "", fvi_sqrt(x), dy / (2 * y), {0.3, 4})
+FVI_UNARY(rsqrt, "y = 1 / sqrt(x)", "", fvi_rsqrt(x), -dy *y *y *y / 2, {0.3, 4})
+
+FVI_UNARY(exp, "y = e^x", "", fvi_exp(x), dy *y, {-2, 2}, {-9, -5})
+FVI_UNARY(expm1, "y = e^x - 1", "", fvi_expm1(x), dy *(y + 1), {-2, 2})
+FVI_UNARY(log, "y = ln(x)", "", fvi_log(x), dy / x, {0.3, 4})
+FVI_UNARY(log1p, "y = ln(1 + x)", "", fvi_log1p(x), dy / (1 + x), {-0.7, 3})
+FVI_UNARY(erf, "y = 2 / sqrt(pi) * integral of e^(-u^2) from 0 to x", "", fvi_erf(x),
+          dy *R(1.1283791670955126) * fvi_exp(-x * x), {-2, 2})
+
+FVI_UNARY(sin, "y = sin(x)", "", fvi_sin(x), dy *fvi_cos(x), {-4, 4})
+FVI_UNARY(cos, "y = cos(x)", "", fvi_cos(x), -dy *fvi_sin(x), {-4, 4})
+FVI_UNARY(tan, "y = tan(x)", "", fvi_tan(x), dy *(1 + y * y), {-1.2, 1.2})
+FVI_UNARY(asin, "y = arcsin(x)", "", fvi_asin(x), dy *fvi_rsqrt((1 - x) * (1 + x)), {-0.8, 0.8})
+FVI_UNARY(acos, "y = arccos(x)", "", fvi_acos(x), -dy *fvi_rsqrt((1 - x) * (1 + x)), {-0.8, 0.8})
+FVI_UNARY(atan, "y = arctan(x)", "", fvi_atan(x), dy / (1 + x * x), {-3, 3})
+FVI_UNARY(sinh, "y = (e^x - e^-x) / 2", "", fvi_sinh(x), dy *fvi_cosh(x), {-2, 2})
+FVI_UNARY(cosh, "y = (e^x + e^-x) / 2", "", fvi_cosh(x), dy *fvi_sinh(x), {-2, 2})
+FVI_UNARY(asinh, "y = ln(x + sqrt(x^2 + 1))", "", fvi_asinh(x), dy *fvi_rsqrt(1 + x * x), {-3, 3})
+FVI_UNARY(acosh, "y = ln(x + sqrt(x^2 - 1))", "", fvi_acosh(x), dy *fvi_rsqrt((x - 1) * (x + 1)),
+          {1.3, 4})
+FVI_UNARY(atanh, "y = ln((1 + x) / (1 - x)) / 2", "", fvi_atanh(x), dy / ((1 - x) * (1 + x)),
+          {-0.8, 0.8})
+
+/* ---- with options a, b ----------------------------------------------------------------------- */
+
+FVI_UNARY_AB(scale, "y = factor * x", "", a *x, a *dy, {-2, 2, 3}, {-2, 2, -0.75}, {-2, 2, 0})
+FVI_UNARY_AB(shift, "y = x + offset", "", x + a, dy, {-2, 2, 3}, {-2, 2, -0.75})
+/* A NaN passes; on the ends dx = dy. */
+FVI_UNARY_AB(clamp, "y = min(max(x, low), high)", "",
+             fv_re(x) < fv_re(a)   ? a
+             : fv_re(x) > fv_re(b) ? b
+                                   : x,
+             fv_re(x) >= fv_re(a) && fv_re(x) <= fv_re(b) ? dy : 0, {-2, 2, -1, 0.7},
+             {-2, 2, -9, 1}, {-2, 2, -9, 9}, {-2, 2, 0, 0})
+
+/* ---- pow: y = x^exponent --------------------------------------------------------------------- */
+
+/* x^0 is 1 everywhere, and has no slope even at 0. */
+FVI_UNARY_LOOPS(pow, fvi_pow(x, fv_re(a)), fv_re(a) == 0 ? 0 : dy * a * fvi_pow(x, fv_re(a) - 1))
+FVI_UNARY_LOOPS(cube, x *x *x, 3 * x * x * dy)
+
+/* The loops of an exponent: values, or terms of the gradient. Common ones need no logarithm. */
+static loop *pow_loop(double exponent, bool gradients)
 {
-    (void)t;
-    const fv_real *restrict a = y->in[0]->value.data, *restrict b = y->in[1]->value.data;
-    fv_real *restrict out = y->value.data;
-    size_t n = fvi_count(y->in[1]), rows = n ? fvi_count(y) / n : 0;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < n; i++)
-            out[r * n + i] = a[r * n + i] + b[i];
-    return true;
+    static const struct {
+        double exponent;
+        loop *run[2];
+    } quick[] = {{2, {square_values, square_gradients}},
+                 {3, {cube_values, cube_gradients}},
+                 {0.5, {sqrt_values, sqrt_gradients}},
+                 {-0.5, {rsqrt_values, rsqrt_gradients}},
+                 {-1, {reciprocal_values, reciprocal_gradients}}};
+    for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
+        if (exponent == quick[i].exponent)
+            return quick[i].run[gradients];
+    return gradients ? pow_gradients : pow_values;
 }
 
-/* da = dy, db = dy summed over the rows that shared b */
-static void add_backward(fv_tape *t, fv_var *y)
+static bool pow_forward(fv_tape *t, fv_var *y)
 {
-    size_t n = fvi_count(y->in[1]), rows = n ? fvi_count(y) / n : 0;
-    fv_real *da = fv_grad(t, y->in[0]), *db = fv_grad(t, y->in[1]);
-    if (da != NULL)
-        add_to(n * rows, y->grad, da);
-    for (size_t r = 0; db != NULL && r < rows; r++)
-        add_to(n, y->grad + r * n, db);
+    return run_forward(t, y, pass_of(y, pow_loop(*(const double *)y->options, false)));
 }
 
-static fv_var *add_sample(fv_sampler *s, int which)
+/* dx = dy * exponent * x^(exponent - 1) */
+static void pow_backward(fv_tape *t, fv_var *y)
 {
-    fv_var *a = fv_sample(s, FV_SHAPE(5, 7), -2, 2);
-    if (which == 2)
-        return fv_add(fv_sampler_tape(s), a, a);
-    return fv_add(fv_sampler_tape(s), a,
-                  fv_sample(s, which == 0 ? FV_SHAPE(5, 7) : FV_SHAPE(7), -2, 2));
-}
-FVI_OP(add, "y = a + b", "", 3)
-
-/* ---- mul: y = a * b ------------------------------------------------------------------------------ */
-
-static bool mul_forward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    const fv_real *restrict a = y->in[0]->value.data, *restrict b = y->in[1]->value.data;
-    fv_real *restrict out = y->value.data;
-    for (size_t i = 0, n = fvi_count(y); i < n; i++)
-        out[i] = a[i] * b[i];
-    return true;
+    run_backward(t, y, pass_of(y, pow_loop(*(const double *)y->options, true)), 0);
 }
 
-/* da = dy * b, db = dy * a */
-static void mul_backward(fv_tape *t, fv_var *y)
+static fv_var *pow_sample(fv_sampler *s, int which)
 {
-    for (int side = 0; side < 2; side++) {
-        const fv_real *other = y->in[1 - side]->value.data, *dy = y->grad;
-        fv_real *d = fv_grad(t, y->in[side]);
-        for (size_t i = 0, n = d ? fvi_count(y) : 0; i < n; i++)
-            d[i] += dy[i] * other[i];
-    }
+    static const double range[][4] = {{0.5, 2, 1.7}, {0.5, 2, -2}, {-2, 2, 4},    {-2, 2, 2},
+                                      {-2, 2, 3},    {-2, 2, 0},   {0.5, 2, 0.5}, {0.5, 2, -0.5},
+                                      {0.5, 2, -1},  {-2, 2, 1}};
+    return unary_sample(s, FVI_OP_pow, range, which);
 }
-
-static fv_var *mul_sample(fv_sampler *s, int which)
-{
-    fv_var *a = fv_sample(s, FV_SHAPE(4, 9), -2, 2);
-    return fv_mul(fv_sampler_tape(s), a, which ? a : fv_sample(s, FV_SHAPE(4, 9), -2, 2));
-}
-FVI_OP(mul, "y = a * b", "", 2)
-
-/* ---- scale: y = factor * x ----------------------------------------------------------------------- */
-
-static bool scale_forward(fv_tape *t, fv_var *y)
-{
-    (void)t;
-    const fv_real factor = (fv_real) * (const double *)y->options;
-    const fv_real *restrict x = y->in[0]->value.data;
-    fv_real *restrict out = y->value.data;
-    for (size_t i = 0, n = fvi_count(y); i < n; i++)
-        out[i] = factor * x[i];
-    return true;
-}
-
-/* dx = factor * dy */
-static void scale_backward(fv_tape *t, fv_var *y)
-{
-    const fv_real factor = (fv_real) * (const double *)y->options;
-    const fv_real *restrict dy = y->grad;
-    fv_real *restrict dx = fv_grad(t, y->in[0]);
-    for (size_t i = 0, n = dx ? fvi_count(y) : 0; i < n; i++)
-        dx[i] += factor * dy[i];
-}
-
-static fv_var *scale_sample(fv_sampler *s, int which)
-{
-    return fv_scale(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(3, 5), -2, 2), which ? -0.75 : 3);
-}
-FVI_OP(scale, "y = factor * x", "", 2)
+FVI_OP(pow, "y = x^exponent", "", UNARY_SAMPLES * 10)
 
 #if FVI_ONCE
-fv_var *fv_add(fv_tape *t, fv_var *a, fv_var *b)
-{
-    if (!given(t, "add", a) || !given(t, "add", b))
-        return NULL;
-    bool row = b->value.shape.rank == 1 && fvi_columns(a) == fvi_count(b);
-    if (!row && !fv_shape_equal(a->value.shape, b->value.shape))
-        return fv_refuse(t, "add", "%s with %s: shapes differ", fv_describe(t, a),
-                         fv_describe(t, b));
-    return fvi_record(t, FVI_OP_add, a->value.shape, NULL, 0, 2, (fv_var *[]){a, b});
-}
-
-fv_var *fv_mul(fv_tape *t, fv_var *a, fv_var *b)
-{
-    if (!given(t, "mul", a) || !given(t, "mul", b))
-        return NULL;
-    if (!fv_shape_equal(a->value.shape, b->value.shape))
-        return fv_refuse(t, "mul", "%s with %s: shapes differ", fv_describe(t, a),
-                         fv_describe(t, b));
-    return fvi_record(t, FVI_OP_mul, a->value.shape, NULL, 0, 2, (fv_var *[]){a, b});
-}
-
 fv_var *fv_scale(fv_tape *t, fv_var *x, double factor)
 {
-    if (!given(t, "scale", x))
-        return NULL;
-    return fvi_record(t, FVI_OP_scale, x->value.shape, &factor, sizeof factor, 1, &x);
+    return record_unary(t, FVI_OP_scale, "scale", x, (const double[]){factor, 0});
+}
+
+fv_var *fv_shift(fv_tape *t, fv_var *x, double offset)
+{
+    return record_unary(t, FVI_OP_shift, "shift", x, (const double[]){offset, 0});
+}
+
+fv_var *fv_pow(fv_tape *t, fv_var *x, double exponent)
+{
+    return record_unary(t, FVI_OP_pow, "pow", x, (const double[]){exponent, 0});
+}
+
+fv_var *fv_clamp(fv_tape *t, fv_var *x, double low, double high)
+{
+    if (given(t, "clamp", x) && !(low <= high))
+        return fv_refuse(t, "clamp", "low %g, high %g, expected low <= high", low, high);
+    return record_unary(t, FVI_OP_clamp, "clamp", x, (const double[]){low, high});
 }
 #endif
