@@ -80,8 +80,8 @@ double fvi_check_given(const fvi_check *c, const fv_real *gradient, double *scal
 
 /* ---- looking closer (check_look.c) ----------------------------------------------------------------- */
 
-/* The function's own noise, a standard deviation of its projected output, from third differences on a
- * fine grid along the move. More and Wild, "Estimating computational noise", 2011. */
+/* The function's own noise, a standard deviation of its projected output, from fourth differences on
+ * fine grids along the move. More and Wild, "Estimating computational noise", 2011. */
 double fvi_check_noise(fvi_check *c);
 /* Whether the slope along the move jumps right where the inputs stand; real_slope gets what tiny real
  * steps give. */

@@ -9,21 +9,28 @@
 
 static const double EPS = 2.220446049250313e-16;
 
+/* From points that far apart; what is smooth does not show in fourth differences. */
+static double noise_at(fvi_check *c, double spacing)
+{
+    enum { POINTS = 13, FOURTH = POINTS - 4 };
+    double f[POINTS], fourth[FOURTH];
+    for (int i = 0; i < POINTS; i++)
+        f[i] = fvi_check_change(c, (i - POINTS / 2) * spacing);
+    for (int i = 0; i < FOURTH; i++) { /* sorted as they come; a kink spoils the largest three */
+        double d = fabs(f[i + 4] - 4 * f[i + 3] + 6 * f[i + 2] - 4 * f[i + 1] + f[i]);
+        int at = i;
+        for (; at > 0 && fourth[at - 1] > d; at--)
+            fourth[at] = fourth[at - 1];
+        fourth[at] = d;
+    }
+    return fourth[FOURTH / 2] / sqrt(70.0);
+}
+
 double fvi_check_noise(fvi_check *c)
 {
-    enum { POINTS = 9, THIRD = POINTS - 3 };
-    double f[POINTS], third[THIRD];
-    for (int i = 0; i < POINTS; i++)
-        f[i] = fvi_check_change(c, (i - POINTS / 2) * 1e-8);
-    for (int i = 0; i < THIRD; i++) { /* sorted as they come; a kink spoils the largest two */
-        double d = fabs(f[i + 3] - 3 * f[i + 2] + 3 * f[i + 1] - f[i]);
-        int at = i;
-        for (; at > 0 && third[at - 1] > d; at--)
-            third[at] = third[at - 1];
-        third[at] = d;
-    }
-    const double measured = third[THIRD / 2 - 1] / sqrt(20.0), least = EPS * c->size;
-    return measured > least ? measured : least;
+    const double fine = noise_at(c, 1e-6), coarse = noise_at(c, 1e-4), least = EPS * c->size;
+    const double most = fine > coarse ? fine : coarse;
+    return most > least ? most : least;
 }
 
 bool fvi_check_jump(fvi_check *c, double scale, double *real_slope)
@@ -51,10 +58,10 @@ static fvi_look refine(fvi_check *c, double given, double tolerance)
     double slope[STEPS], h = c->o.step;
     fvi_look look = {FV_CHECK_FAILED, (double)NAN, (double)INFINITY};
     bool bends = false;
+    for (int i = 0; i < STEPS; i++)
+        slope[i] = fvi_check_slope(c, ldexp(h, -2 * i));
     for (int i = 0; i < STEPS; i++, h /= 4) {
-        slope[i] = fvi_check_slope(c, h);
-        const double apart = i > 0 ? fabs(slope[i] - slope[i - 1]) : (double)INFINITY;
-        const double rounding = 4 * noise / h;
+        const double apart = fabs(slope[i] - slope[i > 0 ? i - 1 : 1]), rounding = 4 * noise / h;
         /* Smooth: each distance is 1/256 (two points: 1/16) of the last. A kink: as large as before, or
          * gone at once, when the step no longer reaches it. */
         if (i > 1) {

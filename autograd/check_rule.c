@@ -156,7 +156,7 @@ static bool adds(fvi_check *rule)
             *onto = fvi_check_take(rule, rule->total, sizeof *onto);
     if (once == NULL || onto == NULL || !backward_into(rule, false, once) ||
         !backward_into(rule, true, onto))
-        return true; /* what fails is said elsewhere */
+        return fv_tape_ok(rule->sampler.tape) || fvi_check_stop(rule);
     for (int k = 0; k < rule->parts; k++)
         for (size_t i = 0; i < rule->part[k].count; i++) {
             const size_t at = rule->part[k].at + i;
@@ -182,6 +182,8 @@ bool fvi_check_rules(fvi_check *c, bool (*look)(fvi_check *), const char *seen)
     size_t place = 0;
     bool right = true;
     fv_var *v = recorded(c, &place);
+    if (v == NULL)
+        return fvi_check_stop(c);
     for (; right && v != NULL; v = v->previous) {
         place--;
         if (!has_rule(v))
@@ -189,8 +191,10 @@ bool fvi_check_rules(fvi_check *c, bool (*look)(fvi_check *), const char *seen)
         fv_gradcheck_result found;
         fvi_check rule;
         begin_rule(c, v, place, &found, &rule);
-        if (fvi_check_open(&rule) && (!adds(&rule) || !look(&rule)) &&
-            found.verdict == FV_CHECK_FAILED) {
+        const bool open = fvi_check_open(&rule);
+        /* One that cannot run alone is not judged, unless memory is out. */
+        if (open ? (!adds(&rule) || !look(&rule)) && found.verdict == FV_CHECK_FAILED
+                 : found.error.status == FV_FAILED) {
             adopt(c, v, place, &found, seen);
             right = false;
         }

@@ -22,7 +22,10 @@ static bool check_here(fvi_check *c)
     double scale, real;
     fvi_check_along(c, -1, c->o.seed + 1 + (uint64_t)c->parts);
     const double given = fvi_check_given(c, c->gradient, &scale);
-    if (fvi_check_jump(c, scale, &real))
+    const bool jumps = fvi_check_jump(c, scale, &real);
+    if (c->result->error.status != FV_OK)
+        return false;
+    if (jumps)
         return explain(c, -1, FV_CHECK_KINK);
     if (!c->exact || fabs(real - given) <= 1e-6 * scale)
         return true;
@@ -115,6 +118,7 @@ static bool check(fvi_check *c)
 #if defined(FV_COMPLEX)
     ok = ok && (c->o.first_only || fvi_check_second(c));
 #endif
+    ok = ok && c->result->error.status == FV_OK;
     if (!ok && c->result->verdict == FV_CHECK_PASSED)
         c->result->verdict = FV_CHECK_FAILED;
     fvi_check_close(c);
