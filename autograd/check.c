@@ -107,16 +107,37 @@ static void copy_param_gradient(const fv_tape *t, const fvi_part *p, fv_real *in
             into[(size_t)rows[i] * d + j] += grad[i * d + j];
 }
 
+/* y = sum of weight x, an op of the check's own: one of the library could hide its mistake by making it twice. */
+static bool project_forward(fv_tape *t, fv_var *y)
+{
+    (void)t;
+    const double *weights = *(const double *const *)y->options;
+    fvi_wide sum = 0;
+    for (size_t i = 0; i < fvi_count(y->in[0]); i++)
+        sum += weights[i] * y->in[0]->value.data[i];
+    y->value.data[0] = (fv_real)sum;
+    return true;
+}
+
+/* dx = weight dy */
+static void project_backward(fv_tape *t, fv_var *y)
+{
+    const double *weights = *(const double *const *)y->options;
+    fv_real *dx = fv_grad(t, y->in[0]);
+    for (size_t i = 0; dx != NULL && i < fvi_count(y->in[0]); i++)
+        dx[i] += (fv_real)weights[i] * y->grad[0];
+}
+
+static const fv_op project = {
+    .name = "projection", .forward = project_forward, .backward = project_backward};
+
 bool fvi_check_gradient(fvi_check *c, const double *weights, fv_real *into)
 {
     fv_tape *t = c->sampler.tape;
-    fv_var *y = fvi_check_run(c), *loss = NULL;
-    if (y != NULL) {
-        fv_real *w = fv_tape_alloc(t, c->outputs, sizeof *w);
-        for (size_t i = 0; w != NULL && i < c->outputs; i++)
-            w[i] = (fv_real)weights[i];
-        loss = w ? fv_sum(t, fv_mul(t, y, fv_constant(t, y->value.shape, w)), NULL) : NULL;
-    }
+    fv_var *y = fvi_check_run(c);
+    if (y == NULL)
+        return fvi_check_stop(c);
+    fv_var *loss = fv_record(t, &project, FV_SCALAR, &weights, sizeof weights, 1, &y);
     if (!fv_backward(t, loss))
         return fvi_check_stop(c);
     memset(into, 0, c->total * sizeof *into);

@@ -277,8 +277,8 @@ Test(gradcheck_find, noise)
     cr_expect_eq(wrong.verdict, FV_CHECK_FAILED, "%s", wrong.error.text);
 }
 
-static void by_four_millionths(size_t n, size_t d, const fv_real *x, const fv_real *y,
-                               const fv_real *dy, fv_real *dx)
+static void a_millionth_more(size_t n, size_t d, const fv_real *x, const fv_real *y,
+                             const fv_real *dy, fv_real *dx)
 {
     (void)d;
     (void)y;
@@ -289,7 +289,7 @@ static void by_four_millionths(size_t n, size_t d, const fv_real *x, const fv_re
 /* What is not noise is not taken for it. */
 Test(gradcheck_find, small_mistakes)
 {
-    const fv_gradcheck_result r = check_rule(&(rule){square, by_four_millionths});
+    const fv_gradcheck_result r = check_rule(&(rule){square, a_millionth_more});
     cr_expect_eq(r.verdict, FV_CHECK_FAILED);
     cr_expect_eq(r.cause, FV_CAUSE_FACTOR, "%s", r.error.text);
     cr_expect_not_null(strstr(r.error.text, "a factor of 1 + 1e-06 too much"), "%s", r.error.text);
@@ -331,7 +331,12 @@ Test(gradcheck_find, other_bits)
               r.error.text);
     cr_expect_not(fv_gradcheck(of_rule, &copy, &(fv_gradcheck_opts){.threads = five}, &r));
     cr_expect_not_null(strstr(r.error.text, "1 thread and 5 differ"), "%s", r.error.text);
-    for (int i = 0; i < 2; i++) {
+#ifdef FV_POISON
+    const int first = 1; /* a tape's memory holds the same before every run */
+#else
+    const int first = 0;
+#endif
+    for (int i = first; i < 2; i++) {
         r = check_rule(&(rule){i ? by_calls : by_old_memory, square_back});
         cr_expect_eq(r.cause, FV_CAUSE_UNEQUAL, "%s", r.error.text);
         cr_expect_str_eq(r.error.text,
@@ -458,9 +463,6 @@ Test(gradcheck_find, jacobian_and_full)
     cr_expect_str_eq(result.op, "rule", "%s", result.error.text);
     cr_expect_eq(result.index, 3);
     r.backward = square_back;
-    cr_expect_not(
-        fv_gradcheck(large, &r, &(fv_gradcheck_opts){.jacobian = true, .isa = "base"}, &result) &&
-        false);
     cr_expect(fv_gradcheck(square_of, &r, &(fv_gradcheck_opts){.first_only = true}, &result));
     cr_expect_eq(result.second_order, -1);
 }
@@ -492,8 +494,6 @@ Test(gradcheck_find, out_of_memory)
         for (size_t n = 1; refused; n++) {
             test_fail_after(n);
             const bool ok = fv_gradcheck(of_rule, i ? &wrong : &right, NULL, &r);
-            const size_t left = test_requests();
-            (void)left;
             test_fail_after(0);
             cr_assert_eq(test_blocks(), 0);
             refused = i ? r.cause != FV_CAUSE_FACTOR : !ok;
