@@ -1,21 +1,24 @@
 /* Functions of fv_real in all three builds, to be inlined into loops.
  *
- * Float: FVI_FAST names loops that vectorise (tensor/math_float.h), FVI_RARE the C library in double,
+ * Float: what FVI_FAST names makes loops that vectorise, what FVI_RARE names is the C library's in double,
  * rounded once. Double: the C library. Complex: the imaginary part is a tangent so small that its square
  * vanishes, f(a + ib) = f(a) + i f'(a) b. */
 #ifndef FVI_MATH_H
 #define FVI_MATH_H
 
-#include "tensor/math_float.h"
+#include "tensor/math_normal.h"
+#include "tensor/math_wide.h"
 
 /* ---- functions of one number --------------------------------------------------------------------- */
 
+/* 1 / (1 + exp(-x)). */
 static inline double fvi_sigmoid_double(double x)
 {
     const double e = exp(-fabs(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 
+/* log(1 + exp(x)). */
 static inline double fvi_softplus_double(double x)
 {
     return (x < 0 ? 0 : x) + log1p(exp(-fabs(x)));
@@ -29,24 +32,25 @@ static inline double fvi_rsqrt_double(double x)
 /* The name, what computes it in float and in double, its derivative at a where it is y. */
 #define FVI_FAST(X)                                                                                \
     X(fvi_exp, fvi_exp_float, exp, y)                                                              \
+    X(fvi_expm1, fvi_expm1_float, expm1, exp(a))              /* exp(x) - 1 */                     \
+    X(fvi_exp2, fvi_exp2_float, exp2, 0.6931471805599453 * y) /* ln 2 */                           \
     X(fvi_log, fvi_log_float, log, 1 / a)                                                          \
-    X(fvi_tanh, fvi_tanh_float, tanh, 1 - y * y)                                                   \
+    X(fvi_log1p, fvi_log1p_float, log1p, 1 / (1 + a))            /* log(1 + x) */                  \
+    X(fvi_log2, fvi_log2_float, log2, 1.4426950408889634 / a)    /* 1 / ln 2 */                    \
+    X(fvi_log10, fvi_log10_float, log10, 0.4342944819032518 / a) /* 1 / ln 10 */                   \
     X(fvi_sqrt, sqrtf, sqrt, 0.5 / y)                                                              \
+    X(fvi_rsqrt, fvi_rsqrt_float, fvi_rsqrt_double, -0.5 * y / a) /* 1 / sqrt(x) */                \
+    X(fvi_cbrt, fvi_cbrt_float, cbrt, 1 / (3 * y * y))                                             \
+    X(fvi_tanh, fvi_tanh_float, tanh, 1 - y * y)                                                   \
+    X(fvi_sigmoid, fvi_sigmoid_float, fvi_sigmoid_double, fvi_sigmoid_double(-a) * y)              \
+    X(fvi_softplus, fvi_softplus_float, fvi_softplus_double, fvi_sigmoid_double(a))                \
+    X(fvi_erf, fvi_erf_float, erf, 1.1283791670955126 * exp(-a * a)) /* 2 / sqrt(pi) */            \
+    X(fvi_sin, fvi_sin_float, sin, cos(a))                                                         \
+    X(fvi_cos, fvi_cos_float, cos, -sin(a))                                                        \
     X(fvi_abs, fabsf, fabs, (a > 0) - (a < 0))
 
 /* The name, what computes it, its derivative. */
 #define FVI_RARE(X)                                                                                \
-    X(fvi_sigmoid, fvi_sigmoid_double, fvi_sigmoid_double(-a) * y)                                 \
-    X(fvi_softplus, fvi_softplus_double, fvi_sigmoid_double(a))                                    \
-    X(fvi_rsqrt, fvi_rsqrt_double, -0.5 * y / a)                                                   \
-    X(fvi_expm1, expm1, y + 1)                                                                     \
-    X(fvi_log1p, log1p, 1 / (1 + a))                                                               \
-    X(fvi_exp2, exp2, 0.6931471805599453 * y)   /* ln 2 */                                         \
-    X(fvi_log2, log2, 1.4426950408889634 / a)   /* 1 / ln 2 */                                     \
-    X(fvi_log10, log10, 0.4342944819032518 / a) /* 1 / ln 10 */                                    \
-    X(fvi_cbrt, cbrt, 1 / (3 * y * y))                                                             \
-    X(fvi_sin, sin, cos(a))                                                                        \
-    X(fvi_cos, cos, -sin(a))                                                                       \
     X(fvi_tan, tan, 1 + y * y)                                                                     \
     X(fvi_asin, asin, 1 / sqrt((1 - a) * (1 + a)))                                                 \
     X(fvi_acos, acos, -1 / sqrt((1 - a) * (1 + a)))                                                \
@@ -56,7 +60,6 @@ static inline double fvi_rsqrt_double(double x)
     X(fvi_asinh, asinh, 1 / hypot(1, a))                                                           \
     X(fvi_acosh, acosh, 1 / sqrt((a - 1) * (a + 1)))                                               \
     X(fvi_atanh, atanh, 1 / ((1 - a) * (1 + a)))                                                   \
-    X(fvi_erf, erf, 1.1283791670955126 * exp(-a * a)) /* 2 / sqrt(pi) */                           \
     X(fvi_erfc, erfc, -1.1283791670955126 * exp(-a * a))
 
 #if defined(FV_COMPLEX)
@@ -125,8 +128,8 @@ static inline fv_real fvi_pow(fv_real x, double p)
 static inline fv_real fvi_pow2(fv_real x, fv_real y)
 {
     const double a = creal(x), b = creal(y), z = pow(a, b);
-    const double slope = z == 0 ? 0 : z * log(a); /* of y */
-    return fvi_pow(x, b) + __builtin_complex(0.0, cimag(fvi_lift(y, z, slope)));
+    const double slope = z == 0 || (a == 0 && b == 0) ? 0 : z * log(a); /* of y */
+    return __builtin_complex(z, cimag(fvi_pow(x, b)) + cimag(fvi_lift(y, z, slope)));
 }
 
 #elif defined(FV_F64)
@@ -156,12 +159,12 @@ static inline fv_real fvi_normal(fv_real x, fv_real *density)
 
 static inline fv_real fvi_pow(fv_real x, double p)
 {
-    return (float)pow((double)x, p);
+    return fvi_pow_float(x, p);
 }
 
 static inline fv_real fvi_pow2(fv_real x, fv_real y)
 {
-    return (float)pow((double)x, (double)y);
+    return fvi_pow_float(x, (double)y);
 }
 
 #endif

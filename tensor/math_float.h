@@ -1,4 +1,4 @@
-/* exp, log, tanh and the normal distribution of floats, to be inlined into loops that vectorise.
+/* exp, log and what is made of them, for floats, to be inlined into loops that vectorise.
  *
  * No branch and no table, the same steps for every number, so that a loop has the same bits with
  * AVX2 and with AVX-512. The polynomials are minimax fits of our own (Remez). The error that a comment
@@ -25,6 +25,12 @@ static inline float fvi_from_bits(uint32_t bits)
     return x;
 }
 
+/* |x|. */
+static inline float fvi_size(float x)
+{
+    return fvi_from_bits(fvi_bits(x) & 0x7fffffffu);
+}
+
 /* |size| with the sign of x. */
 static inline float fvi_with_sign(float size, float x)
 {
@@ -47,6 +53,12 @@ static inline float fvi_expm1_reduced(float x, int32_t *n)
     return e * r * r + r;
 }
 
+/* 2^n for -126 <= n <= 127. */
+static inline float fvi_power_of_two(int32_t n)
+{
+    return fvi_from_bits(((uint32_t)n + 127) << 23);
+}
+
 /* At most 1.1 ulp. Below the normal range it rounds to denormals, then to 0. */
 static inline float fvi_exp_float(float x)
 {
@@ -55,18 +67,39 @@ static inline float fvi_exp_float(float x)
     x = x < -104.0f ? -104.0f : x;
     const float e = fvi_expm1_reduced(x, &n);
     const int32_t half = n >> 1; /* 2^n itself may lie outside the range of a float */
-    const float low = fvi_from_bits((uint32_t)(half + 127) << 23);
-    const float high = fvi_from_bits((uint32_t)(n - half + 127) << 23);
-    return (1 + e) * low * high;
+    const float low = fvi_power_of_two(half);
+    return (e * low + low) * fvi_power_of_two(n - half);
 }
 
-/* At most 0.9 ulp; -Inf at 0, NaN below. x = m 2^k with m in [sqrt(1/2), sqrt(2)), f = m - 1. */
-static inline float fvi_log_float(float x)
+/* The same for x <= 88, with 0 instead of denormals: faster. */
+static inline float fvi_exp_normal(float x)
 {
-    const bool tiny = x < 0x1p-126f;
-    const uint32_t bits = fvi_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
-    const float k = (float)((int32_t)bits >> 23) - (tiny ? 23.0f : 0.0f);
-    const float f = fvi_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1;
+    int32_t n;
+    const float e = fvi_expm1_reduced(x, &n), scale = fvi_power_of_two(n);
+    return x < -87.0f ? 0.0f : e * scale + scale;
+}
+
+/* At most 1.8 ulp. */
+static inline float fvi_expm1_float(float x)
+{
+    int32_t n;
+    const float high = x > 89.0f ? 89.0f : x;
+    const float e = fvi_expm1_reduced(high < -18.0f ? -18.0f : high, &n);
+    const float half = fvi_power_of_two(n - 1); /* 2^128 would not be a float */
+    return fvi_with_sign(2 * (e * half + (half - 0.5f)), x);
+}
+
+/* x = (1 + f) 2^k with 1 + f in [sqrt(1/2), sqrt(2)): returns f. */
+static inline float fvi_log_reduced(float x, float *k)
+{
+    const uint32_t bits = fvi_bits(x) - 0x3f3504f3u;
+    *k = (float)((int32_t)bits >> 23);
+    return fvi_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1;
+}
+
+/* log(1 + f) + k ln 2. */
+static inline float fvi_log_sum(float f, float k)
+{
     const float square = f * f;
     float p = -0x1.38b5ap-4f;
     p = p * f + 0x1.055b7p-3f;
@@ -78,46 +111,65 @@ static inline float fvi_log_float(float x)
     p = p * f + 0x1.555554p-2f;
     p = p * (square * f) + k * 0x1.7f7d1cp-20f;
     p = p - 0.5f * square;
-    float y = k * 0x1.62e4p-1f + (p + f);
-    y = x < INFINITY ? y : x;
-    return x > 0 ? y : x == 0 ? -INFINITY : NAN;
+    return k * 0x1.62e4p-1f + (p + f);
+}
+
+/* At most 0.9 ulp; -Inf at 0, NaN below. */
+static inline float fvi_log_float(float x)
+{
+    const bool tiny = x < 0x1p-126f;
+    float k;
+    const float f = fvi_log_reduced(tiny ? x * 0x1p23f : x, &k);
+    const float y = fvi_log_sum(f, tiny ? k - 23 : k);
+    return x > 0 ? (x < INFINITY ? y : x) : x == 0 ? -INFINITY : NAN;
+}
+
+/* At most 1.5 ulp; -Inf at -1, NaN below. What 1 + x lost in rounding (Knuth's exact sum) is added to
+ * f. */
+static inline float fvi_log1p_float(float x)
+{
+    const float sum = 1 + x, back = sum - 1, lost = (1 - (sum - back)) + (x - back);
+    float k;
+    const float f = fvi_log_reduced(sum, &k);
+    const int32_t down = k < 126 ? -(int32_t)k : -126; /* what is lost there is nothing */
+    const float y = fvi_log_sum(f + lost * fvi_power_of_two(down), k);
+    return x > -1 ? fvi_with_sign(x < INFINITY ? y : x, x) : x == -1 ? -INFINITY : NAN;
 }
 
 /* At most 1.4 ulp: x + x^3 p(x^2) up to 0.6, then 1 - 2 / (exp(2|x|) + 1). */
 static inline float fvi_tanh_float(float x)
 {
-    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), square = x * x;
+    const float size = fvi_size(x), square = x * x;
     float p = -0x1.825858p-8f;
     p = p * square + 0x1.54b8ap-6f;
     p = p * square - 0x1.b898dep-5f;
     p = p * square + 0x1.1109aep-3f;
     p = p * square - 0x1.55553ep-2f;
     const float inner = p * (square * x) + x;
-    const float outer = 1 - 2 / (fvi_exp_float(2 * size) + 1);
+    const float outer = 1 - 2 / (fvi_exp_normal(size > 20.0f ? 40.0f : 2 * size) + 1);
     return fvi_with_sign(size > 0.6f ? outer : inner, x);
 }
 
-/* The chance that a normal number is below x, within 1.1e-7, and its density: exp(-x^2 / 2) serves both.
- * The chance to be |x| or more away on one side is that times Mills' ratio, a polynomial up to 5.5. */
-static inline float fvi_normal_float(float x, float *density)
+/* At most 2.4 ulp, in both tails. */
+static inline float fvi_sigmoid_float(float x)
 {
-    const float size = fvi_from_bits(fvi_bits(x) & 0x7fffffffu), e = fvi_exp_float(-0.5f * x * x);
-    const float a = size > 5.5f ? 5.5f : size;
-    float p = 0x1.187c82p-25f;
-    p = p * a - 0x1.088ca2p-20f;
-    p = p * a + 0x1.c51656p-17f;
-    p = p * a - 0x1.d6bc52p-14f;
-    p = p * a + 0x1.50125ap-11f;
-    p = p * a - 0x1.6487a2p-9f;
-    p = p * a + 0x1.2af272p-7f;
-    p = p * a - 0x1.a1e7ecp-6f;
-    p = p * a + 0x1.fb0194p-5f;
-    p = p * a - 0x1.0feaacp-3f;
-    p = p * a + 0x1.ffebf6p-3f;
-    p = p * a - 0x1.988396p-2f;
-    p = p * a + 0x1.fffffep-2f;
-    *density = 0x1.988454p-2f * e; /* 1 / sqrt(2 pi) */
-    return x > 0 ? 1 - e * p : e * p;
+    const float e = fvi_exp_float(-fvi_size(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+/* At most 1.8 ulp. log(1 + exp(x)) = max(x, 0) + log(1 + e) with e = exp(-|x|); 1 + e <= 2 is 1 + f, or
+ * twice that. */
+static inline float fvi_softplus_float(float x)
+{
+    const float e = fvi_exp_float(-fvi_size(x));
+    const bool two = e > 0x1.a8279ap-2f; /* sqrt(2) - 1 */
+    return (x < 0 ? 0 : x) + fvi_log_sum(two ? 0.5f * e - 0.5f : e, two ? 1.0f : 0.0f);
+}
+
+/* At most 1.5 ulp. */
+static inline float fvi_rsqrt_float(float x)
+{
+    return 1 / sqrtf(x);
 }
 
 #endif
