@@ -40,7 +40,7 @@ endif
 
 # ---- what is compiled how -------------------------------------------------------------------------
 # Files in tensor/kernel and autograd/ops are compiled once for each instruction set (see tensor/internal.h).
-ONCE    := $(wildcard tensor/*.c autograd/*.c layers/*.c train/*.c train/*/*.c)
+ONCE    := $(wildcard tensor/*.c autograd/*.c autograd/check/*.c layers/*.c train/*.c train/*/*.c)
 EACH    := $(wildcard tensor/kernel/*.c autograd/ops/*.c)
 KERNEL  := -ffp-contract=fast -fno-math-errno -fno-trapping-math
 ISA_base   := -DFVI_ISA=base -DFVI_ONCE=1

@@ -99,7 +99,7 @@ static inline size_t fvi_rows(const fv_var *x)
     return d ? fvi_count(x) / d : 0;
 }
 
-/* The inputs of a check, and how they move; see check_sampler.c. */
+/* The inputs of a check, and how they move; see check/sampler.c. */
 struct fv_sampler {
     fv_tape *tape;
     uint64_t seed;

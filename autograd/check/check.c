@@ -2,7 +2,7 @@
  * In the complex build an input x + i h v gives y(x) + i h J v with no difference taken (Squire and Trapp,
  * 1998): the imaginary part is the derivative along v to the last digits. In the double build it comes from
  * four points, (8 (y(h) - y(-h)) - (y(2h) - y(-2h))) / 12h, good to h^4, or from two. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,6 +1,6 @@
 /* After a mismatch: the element where it is worst, whether that is a mistake, a kink or noise, and the line
  * that says so. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,6 +1,6 @@
 /* Each op of a function checked alone: its forward and backward run again on a tape of their own, on the
  * inputs and options they had. So a mistake deep inside a model is found where it is made. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,6 +1,6 @@
 /* Second derivatives: in the complex build the imaginary parts of fv_backward's gradients are the Hessian
  * times the direction that the inputs moved along. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_COMPLEX)
 

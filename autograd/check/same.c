@@ -1,6 +1,6 @@
 /* Whether a function gives the same bits when it runs again, in memory that held something else, and with
  * other thread counts. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,5 +1,5 @@
 /* Forward mode: how an output changes when inputs move along given directions. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,7 +1,7 @@
 /* When backward and the function disagree along a direction: is the gradient wrong, does the function have a
  * kink there, or is it too noisy to tell? Smooth functions answer steps of h, h/2, h/4 .. ever more alike, by
  * h^4; one that bends inside a step does not; and noise grows as the step shrinks. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -1,5 +1,5 @@
 /* Gradient checks: fv_backward against how a function changes, and what else must hold of a gradient. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

@@ -4,7 +4,7 @@
 
 #include "autograd/internal.h"
 
-/* ---- moving inputs (check_sampler.c) ------------------------------------------------------------- */
+/* ---- moving inputs (sampler.c) --------------------------------------------------------------- */
 
 /* The stream of a random direction for an input, and how far its element i goes for a step of 1. */
 fv_rng fvi_direction(const fv_sampler *s, int input);
@@ -12,7 +12,7 @@ double fvi_share(const fv_sampler *s, fv_rng direction, int input, size_t i);
 /* Moves the numbers of an input as the sampler says. */
 void fvi_move(const fv_sampler *s, int input, size_t count, fv_real *data);
 
-/* ---- one check (check.c) ------------------------------------------------------------------------- */
+/* ---- one check (check.c) --------------------------------------------------------------------- */
 
 /* One thing that moves: a sampled input, or a parameter. */
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
     fv_gradcheck_opts o; /* defaults filled in */
     fv_gradcheck_result *result;
     bool exact;   /* imaginary steps, no differences */
-    bool of_rule; /* the function is one op's, replayed (check_rule.c) */
+    bool of_rule; /* the function is one op's, replayed (rule.c) */
     const fv_var *rule;
     size_t place;     /* of the op's value */
     bool rules_right; /* each op that is recorded was found right by itself */
@@ -78,7 +78,7 @@ double fvi_check_change(fvi_check *c, double step);
 /* A gradient's share along the move, and the scale that errors are measured against. */
 double fvi_check_given(const fvi_check *c, const fv_real *gradient, double *scale);
 
-/* ---- looking closer (check_look.c) ----------------------------------------------------------------- */
+/* ---- looking closer (look.c) ----------------------------------------------------------------- */
 
 /* The function's own noise, a standard deviation of its projected output, from fourth differences on
  * fine grids along the move. More and Wild, "Estimating computational noise", 2011. */
@@ -94,7 +94,7 @@ typedef struct {
 /* Whether the derivative along the move is what backward gives, within tolerance; else why not. */
 fvi_look fvi_check_look(fvi_check *c, double given, double scale, double tolerance);
 
-/* ---- what is looked at (gradcheck.c, check_second.c, check_same.c, check_every.c) ------------------- */
+/* ---- what is looked at (gradcheck.c, second.c, same.c, every.c) ------------------------------ */
 
 /* Each says what is wrong and gives false. The gradient against the derivative along each part alone and along
  * random directions; */
@@ -107,7 +107,7 @@ bool fvi_check_same(fvi_check *c);
 bool fvi_check_elements(fvi_check *c);
 bool fvi_check_jacobian(fvi_check *c);
 
-/* ---- naming what is wrong (check_find.c, check_cause.c, check_rule.c) -------------------------------- */
+/* ---- naming what is wrong (find.c, cause.c, rule.c) ------------------------------------------ */
 
 /* After a mismatch along the elements of a part (-1: all): says the worst element, with a cause. */
 void fvi_check_find(fvi_check *c, int part, fv_check_verdict verdict);

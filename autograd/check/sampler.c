@@ -1,5 +1,5 @@
 /* The inputs of a function under check: the same numbers on every call, plus a step. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The likeliest cause of a wrong gradient, from its elements beside the right ones. Each pattern must explain
  * all elements, far better than chance; the first that does is the answer. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 

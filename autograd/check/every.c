@@ -1,5 +1,5 @@
 /* Looking at everything: each element of each input, or the whole Jacobian by forward and by reverse mode. */
-#include "autograd/check.h"
+#include "autograd/check/check.h"
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
 
