@@ -60,9 +60,16 @@ int list_or_input(const call *c, const char *name, int i, int64_t numbers[MOST])
     return has(c, name) ? list(c, name, numbers) : input_list(c, i, numbers);
 }
 
-int axis_of(const fv_var *x, int64_t axis)
+int axis_of(const call *c, const fv_var *x, int64_t axis)
 {
-    return (int)(axis < 0 && x != NULL ? axis + x->value.shape.rank : axis);
+    if (x == NULL)
+        return 0;
+    const int rank = x->value.shape.rank;
+    if (axis < -rank || axis >= (rank > 0 ? rank : 1)) {
+        fv_refuse(c->t, c->op, "axis %lld of %s", (long long)axis, fv_describe(c->t, x));
+        return 0;
+    }
+    return (int)(axis < 0 ? axis + rank : axis);
 }
 
 fv_bools truths(const call *c, int i)

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "autograd/op.h"
 #include "fovea.h"
 #include "tensor/internal.h"
 
@@ -40,6 +41,7 @@ typedef struct {
     fv_var *(*run)(call *c); /* gives the first output; the others by give */
     fv_var *(*unary)(fv_tape *t, fv_var *x);
     fv_var *(*binary)(fv_tape *t, fv_var *a, fv_var *b);
+    int needs;         /* inputs that must be there; default 1 when there are any */
     const char *lacks; /* why there is none of it */
 } operation;
 
@@ -63,8 +65,8 @@ int input_list(const call *c, int i, int64_t list[MOST]);
 int list(const call *c, const char *name, int64_t numbers[MOST]);
 /* A list that is an input from that opset on (input i) and was an attribute before. */
 int list_or_input(const call *c, const char *name, int i, int64_t numbers[MOST]);
-/* An axis counted from 0. */
-int axis_of(const fv_var *x, int64_t axis);
+/* An axis counted from 0; one that x does not have is an error of the tape, and gives 0. */
+int axis_of(const call *c, const fv_var *x, int64_t axis);
 /* An input as truths, and as places of an axis (negative ones count from its end). */
 fv_bools truths(const call *c, int i);
 int32_t *places(const call *c, int i, size_t size);

@@ -23,7 +23,7 @@ static fv_var *gather(call *c)
 {
     fv_var *x = input(c, 0);
     const fv_shape index = input(c, 1)->value.shape, from = x->value.shape;
-    const int axis = axis_of(x, whole(c, "axis", 0));
+    const int axis = axis_of(c, x, whole(c, "axis", 0));
     fv_shape shape = {.rank = from.rank - 1 + index.rank};
     if (shape.rank > FV_MAX_RANK)
         return lacks(c, "more than six axes");
@@ -41,7 +41,7 @@ static fv_var *gather(call *c)
 static fv_var *gather_elements(call *c)
 {
     fv_var *x = input(c, 0);
-    const int axis = axis_of(x, whole(c, "axis", 0));
+    const int axis = axis_of(c, x, whole(c, "axis", 0));
     return fv_take_along(c->t, x, axis, input(c, 1)->value.shape,
                          places(c, 1, x->value.shape.size[axis]));
 }
@@ -116,7 +116,7 @@ static fv_var *scatter_elements(call *c)
 {
     fv_var *x = input(c, 0);
     const fv_shape shape = x->value.shape, index = input(c, 1)->value.shape;
-    const int axis = axis_of(x, whole(c, "axis", 0));
+    const int axis = axis_of(c, x, whole(c, "axis", 0));
     const size_t count = fv_shape_count(index);
     const int32_t *along = places(c, 1, shape.size[axis]);
     int32_t *ids = room_for(c, count);
@@ -137,7 +137,7 @@ static fv_var *tensor_scatter(call *c)
 {
     fv_var *x = input(c, 0), *update = input(c, 1);
     const fv_shape shape = x->value.shape, part = update->value.shape;
-    const int axis = axis_of(x, whole(c, "axis", -2));
+    const int axis = axis_of(c, x, whole(c, "axis", -2));
     const size_t time = shape.size[axis], more = part.size[axis], samples = shape.size[0];
     const int32_t *from = input(c, 2) != NULL ? places(c, 2, time) : room_for(c, samples);
     size_t before, d;
@@ -156,7 +156,7 @@ static fv_var *compress(call *c)
     const fv_bools keep = truths(c, 1);
     if (!has(c, "axis"))
         x = fv_reshape(c->t, x, FV_SHAPE(fv_shape_count(x->value.shape), 1));
-    const int axis = has(c, "axis") ? axis_of(x, whole(c, "axis", 0)) : 0;
+    const int axis = has(c, "axis") ? axis_of(c, x, whole(c, "axis", 0)) : 0;
     /* The axis becomes the rows; those behind the end of the condition are left out. */
     x = fv_transpose(c->t, x, 0, axis);
     if (x == NULL)
@@ -199,7 +199,7 @@ static fv_var *reverse_sequence(call *c)
 static fv_var *max_unpool(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t sizes[MOST], kernel[MOST], strides[MOST], pads[MOST];
+    int64_t sizes[MOST] = {0}, kernel[MOST] = {0}, strides[MOST] = {0}, pads[MOST] = {0};
     const size_t count = fv_shape_count(x->value.shape);
     fv_shape shape = x->value.shape;
     const int spatial = list(c, "kernel_shape", kernel), given = input_list(c, 2, sizes),
@@ -223,7 +223,7 @@ static fv_var *max_unpool(call *c)
 static fv_var *extreme(call *c, const int32_t *(*find)(fv_tape *t, const fv_var *x, int axis))
 {
     fv_var *x = input(c, 0);
-    const int axis = axis_of(x, whole(c, "axis", 0));
+    const int axis = axis_of(c, x, whole(c, "axis", 0));
     fv_shape shape = x->value.shape;
     const int32_t last = (int32_t)shape.size[axis] - 1;
     const bool from_end = whole(c, "select_last_index", 0);
@@ -253,7 +253,7 @@ static fv_var *top_k(call *c)
     const int32_t *order = NULL;
     const fv_sort_opts opts = {.smallest = !whole(c, "largest", 1), .order = &order};
     const size_t k = (size_t)(has(c, "k") ? whole(c, "k", 1) : (int)input_number(c, 1, 1));
-    fv_var *y = fv_topk(c->t, x, axis_of(x, whole(c, "axis", -1)), k, &opts);
+    fv_var *y = fv_topk(c->t, x, axis_of(c, x, whole(c, "axis", -1)), k, &opts);
     if (y != NULL && wants(c, 1))
         give(c, 1, from_places(c, y->value.shape, order));
     return y;
@@ -291,7 +291,7 @@ static fv_var *one_hot(call *c)
 static fv_var *hardmax(call *c)
 {
     fv_var *x = input(c, 0);
-    const int axis = axis_of(x, whole(c, "axis", -1));
+    const int axis = axis_of(c, x, whole(c, "axis", -1));
     fv_shape rest = {.rank = x->value.shape.rank - 1};
     if (c->opset < 13)
         return lacks(c, "opset below 13: the axes flattened to two");
@@ -302,20 +302,20 @@ static fv_var *hardmax(call *c)
 }
 
 const operation choosing_operations[] = {
-    {"Gather", .run = gather},
-    {"GatherElements", .run = gather_elements},
-    {"GatherND", .run = gather_nd},
-    {"Scatter", .run = scatter_elements},
-    {"ScatterElements", .run = scatter_elements},
-    {"ScatterND", .run = scatter_nd},
-    {"TensorScatter", .run = tensor_scatter},
-    {"Compress", .run = compress},
-    {"ReverseSequence", .run = reverse_sequence},
-    {"MaxUnpool", .run = max_unpool},
+    {"Gather", .run = gather, .needs = 2},
+    {"GatherElements", .run = gather_elements, .needs = 2},
+    {"GatherND", .run = gather_nd, .needs = 2},
+    {"Scatter", .run = scatter_elements, .needs = 3},
+    {"ScatterElements", .run = scatter_elements, .needs = 3},
+    {"ScatterND", .run = scatter_nd, .needs = 3},
+    {"TensorScatter", .run = tensor_scatter, .needs = 2},
+    {"Compress", .run = compress, .needs = 2},
+    {"ReverseSequence", .run = reverse_sequence, .needs = 2},
+    {"MaxUnpool", .run = max_unpool, .needs = 2},
     {"ArgMax", .run = arg_max},
     {"ArgMin", .run = arg_min},
     {"TopK", .run = top_k},
-    {"OneHot", .run = one_hot},
+    {"OneHot", .run = one_hot, .needs = 3},
     {"Hardmax", .run = hardmax},
     {0},
 };

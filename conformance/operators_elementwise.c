@@ -270,7 +270,7 @@ const operation elementwise_operations[] = {
     {"Mish", .unary = fv_mish},
     {"HardSwish", .unary = fv_hardswish},
     {"HardSigmoid", .run = hard_sigmoid},
-    {"PRelu", .run = prelu},
+    {"PRelu", .run = prelu, .needs = 2},
     {"Shrink", .run = shrink},
     {"ThresholdedRelu", .run = thresholded_relu},
     {"Swish", .run = swish},

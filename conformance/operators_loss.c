@@ -182,10 +182,10 @@ static fv_var *momentum(call *c)
 }
 
 const operation loss_operations[] = {
-    {"SoftmaxCrossEntropyLoss", .run = cross_entropy},
-    {"NegativeLogLikelihoodLoss", .run = negative_log_likelihood},
+    {"SoftmaxCrossEntropyLoss", .run = cross_entropy, .needs = 2},
+    {"NegativeLogLikelihoodLoss", .run = negative_log_likelihood, .needs = 2},
     {"Gradient", .run = gradient},
-    {"Adam", .run = adam},
-    {"Momentum", .run = momentum},
+    {"Adam", .run = adam, .needs = 6},
+    {"Momentum", .run = momentum, .needs = 5},
     {0},
 };

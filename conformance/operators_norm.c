@@ -10,7 +10,7 @@ static fv_var *softmax_by(call *c, fv_var *(*op)(fv_tape *t, fv_var *x, int axis
 {
     fv_var *x = input(c, 0);
     const fv_shape shape = x->value.shape;
-    const int axis = axis_of(x, whole(c, "axis", c->opset < 13 ? 1 : -1));
+    const int axis = axis_of(c, x, whole(c, "axis", c->opset < 13 ? 1 : -1));
     size_t rows = 1;
     if (c->opset >= 13)
         return op(c->t, x, axis);
@@ -41,7 +41,7 @@ static fv_norm_opts norm_opts(const call *c, int axes)
 static fv_var *layer_norm(call *c)
 {
     fv_var *x = input(c, 0);
-    const int rank = x->value.shape.rank, axis = axis_of(x, whole(c, "axis", -1));
+    const int rank = x->value.shape.rank, axis = axis_of(c, x, whole(c, "axis", -1));
     const fv_norm_opts opts = norm_opts(c, rank - axis);
     fv_axes axes = {.count = rank - axis, .keep = true};
     for (int i = 0; i < axes.count; i++)
@@ -56,7 +56,8 @@ static fv_var *layer_norm(call *c)
 static fv_var *rms_norm(call *c)
 {
     fv_var *x = input(c, 0);
-    const fv_norm_opts opts = norm_opts(c, x->value.shape.rank - axis_of(x, whole(c, "axis", -1)));
+    const fv_norm_opts opts =
+        norm_opts(c, x->value.shape.rank - axis_of(c, x, whole(c, "axis", -1)));
     return fv_rms_norm(c->t, x, input(c, 1), &opts);
 }
 
@@ -108,7 +109,7 @@ static fv_var *batch_norm(call *c)
 static fv_var *lp_normalization(call *c)
 {
     fv_var *x = input(c, 0);
-    const int axis = axis_of(x, whole(c, "axis", -1));
+    const int axis = axis_of(c, x, whole(c, "axis", -1));
     if (whole(c, "p", 2) == 2)
         return fv_l2_normalize(c->t, x, axis, NULL);
     fv_var *length = fv_vector_norm(c->t, x, FV_KEEP(axis), whole(c, "p", 2));
@@ -168,7 +169,7 @@ const operation norm_operations[] = {
     {"RMSNormalization", .run = rms_norm},
     {"GroupNormalization", .run = group_norm},
     {"InstanceNormalization", .run = instance_norm},
-    {"BatchNormalization", .run = batch_norm},
+    {"BatchNormalization", .run = batch_norm, .needs = 5},
     {"LpNormalization", .run = lp_normalization},
     {"MeanVarianceNormalization", .run = mean_variance_normalization},
     {"LRN", .run = local_response},

@@ -36,7 +36,7 @@ static fv_var *einsum(call *c)
 
 static void sizes_of(call *c, const char *name, size_t *out)
 {
-    int64_t given[MOST];
+    int64_t given[MOST] = {0};
     const int count = list(c, name, given);
     for (int i = 0; i < count && i < 3; i++)
         out[i] = (size_t)given[i];
@@ -59,7 +59,7 @@ static void pad_to_same(fv_conv_opts *o, const fv_var *x, int spatial, bool uppe
 /* What convolutions and pools share; false: they have more axes than there are ops for. */
 static bool read_window(call *c, fv_conv_opts *o, const fv_var *weight)
 {
-    int64_t pads[MOST];
+    int64_t pads[MOST] = {0};
     const fv_var *x = input(c, 0);
     const int spatial = x->value.shape.rank - 2, count = list(c, "pads", pads) / 2;
     *o = (fv_conv_opts){.groups = (size_t)whole(c, "group", 1), .ceil = whole(c, "ceil_mode", 0)};
@@ -98,7 +98,7 @@ static fv_var *conv(call *c)
 static fv_var *conv_transpose(call *c)
 {
     fv_conv_opts opts;
-    int64_t wanted[MOST];
+    int64_t wanted[MOST] = {0};
     fv_var *x = input(c, 0);
     if (!read_window(c, &opts, input(c, 1)))
         return NULL;
@@ -140,7 +140,7 @@ static fv_var *causal_conv(call *c)
 static fv_var *col2im(call *c)
 {
     fv_conv_opts opts = {0};
-    int64_t image[MOST], block[MOST], pads[MOST];
+    int64_t image[MOST] = {0}, block[MOST] = {0}, pads[MOST] = {0};
     size_t sizes[3];
     const int count = input_list(c, 1, image), padded = list(c, "pads", pads) / 2;
     if (count > 2)
@@ -243,9 +243,9 @@ const operation product_operations[] = {
     {"MatMul", .run = matmul},
     {"Gemm", .run = gemm},
     {"Einsum", .run = einsum},
-    {"Conv", .run = conv},
-    {"ConvTranspose", .run = conv_transpose},
-    {"CausalConvWithState", .run = causal_conv},
+    {"Conv", .run = conv, .needs = 2},
+    {"ConvTranspose", .run = conv_transpose, .needs = 2},
+    {"CausalConvWithState", .run = causal_conv, .needs = 2},
     {"Col2Im", .run = col2im},
     {"MaxPool", .run = max_pool},
     {"AveragePool", .run = average_pool},

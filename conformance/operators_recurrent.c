@@ -158,9 +158,9 @@ static fv_var *lstm(call *c)
 }
 
 const operation recurrent_operations[] = {
-    {"RNN", .run = rnn},
-    {"GRU", .run = gru},
-    {"LSTM", .run = lstm},
+    {"RNN", .run = rnn, .needs = 3},
+    {"GRU", .run = gru, .needs = 3},
+    {"LSTM", .run = lstm, .needs = 3},
     {0},
 };
 

@@ -10,7 +10,7 @@ static fv_var *reduce_of(call *c, fv_var *x, reduction op)
 {
     if (x == NULL)
         return NULL;
-    int64_t given[MOST];
+    int64_t given[MOST] = {0};
     fv_axes axes = {.count = list_or_input(c, "axes", 1, given), .keep = whole(c, "keepdims", 1)};
     if (axes.count == 0 && whole(c, "noop_with_empty_axes", 0))
         return x;
@@ -99,7 +99,7 @@ static fv_var *reduce_l2(call *c)
 static fv_var *scan(call *c, fv_var *(*op)(fv_tape *t, fv_var *x, int axis, const fv_scan_opts *o))
 {
     const fv_scan_opts opts = {whole(c, "exclusive", 0), whole(c, "reverse", 0)};
-    return op(c->t, input(c, 0), axis_of(input(c, 0), (int64_t)input_number(c, 1, 0)), &opts);
+    return op(c->t, input(c, 0), axis_of(c, input(c, 0), (int64_t)input_number(c, 1, 0)), &opts);
 }
 
 static fv_var *cumsum(call *c)

@@ -4,6 +4,13 @@
 
 #include "conformance/conformance.h"
 
+/* Counted from 0, and cut to 0 .. rank. */
+static int clamp_axis(int64_t axis, int rank)
+{
+    axis += axis < 0 ? rank : 0;
+    return axis < 0 ? 0 : axis > rank ? rank : (int)axis;
+}
+
 static size_t count_of(const fv_var *x)
 {
     return fv_shape_count(x->value.shape);
@@ -13,7 +20,7 @@ static size_t count_of(const fv_var *x)
 static fv_var *reshape(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t sizes[MOST];
+    int64_t sizes[MOST] = {0};
     fv_shape shape = {.rank = list_or_input(c, "shape", 1, sizes)};
     size_t known = 1;
     int open = -1;
@@ -37,14 +44,14 @@ static unsigned axis_set(const int64_t *axes, int count, int rank)
 {
     unsigned set = 0;
     for (int i = 0; i < count; i++)
-        set |= 1U << (axes[i] < 0 ? axes[i] + rank : axes[i]);
+        set |= 1U << ((axes[i] < 0 ? axes[i] + rank : axes[i]) & 31);
     return set;
 }
 
 static fv_var *squeeze(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t axes[MOST];
+    int64_t axes[MOST] = {0};
     const int count = list_or_input(c, "axes", 1, axes), rank = x->value.shape.rank;
     const unsigned set = axis_set(axes, count, rank);
     for (int i = rank - 1; i >= 0; i--)
@@ -56,7 +63,7 @@ static fv_var *squeeze(call *c)
 static fv_var *unsqueeze(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t axes[MOST];
+    int64_t axes[MOST] = {0};
     const int count = list_or_input(c, "axes", 1, axes), rank = x->value.shape.rank + count;
     const unsigned set = axis_set(axes, count, rank);
     for (int i = 0; i < rank; i++)
@@ -70,7 +77,7 @@ static fv_var *flatten(call *c)
 {
     fv_var *x = input(c, 0);
     size_t before = 1, after = 1;
-    const int axis = axis_of(x, whole(c, "axis", 1));
+    const int axis = clamp_axis(whole(c, "axis", 1), x->value.shape.rank);
     for (int i = 0; i < x->value.shape.rank; i++)
         *(i < axis ? &before : &after) *= x->value.shape.size[i];
     return fv_reshape(c->t, x, FV_SHAPE(before, after));
@@ -78,7 +85,7 @@ static fv_var *flatten(call *c)
 
 static fv_var *transpose(call *c)
 {
-    int64_t given[MOST];
+    int64_t given[MOST] = {0};
     int axes[FV_MAX_RANK];
     const int rank = input(c, 0)->value.shape.rank, count = list(c, "perm", given);
     for (int i = 0; i < rank; i++)
@@ -90,7 +97,7 @@ static fv_var *transpose(call *c)
 static fv_var *expand(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t sizes[MOST];
+    int64_t sizes[MOST] = {0};
     const int count = input_list(c, 1, sizes), own = x->value.shape.rank;
     fv_shape shape = {.rank = count > own ? count : own};
     for (int i = 1; i <= shape.rank; i++) {
@@ -106,16 +113,17 @@ static fv_var *concat(call *c)
     fv_var *x[MOST];
     for (int i = 0; i < c->inputs; i++)
         x[i] = input(c, i);
-    return fv_concat(c->t, c->inputs, x, axis_of(x[0], whole(c, "axis", 1)));
+    return fv_concat(c->t, c->inputs, x, axis_of(c, x[0], whole(c, "axis", 1)));
 }
 
 /* By given sizes, or into as many parts as there are outputs, the last one smaller. */
 static fv_var *split(call *c)
 {
     fv_var *x = input(c, 0), *parts[MOST];
-    int64_t given[MOST];
+    int64_t given[MOST] = {0};
     size_t sizes[MOST];
-    const int axis = axis_of(x, whole(c, "axis", 0)), count = list_or_input(c, "split", 1, given);
+    const int axis = axis_of(c, x, whole(c, "axis", 0)),
+              count = list_or_input(c, "split", 1, given);
     const size_t size = x->value.shape.size[axis], n = (size_t)c->outputs,
                  part = (size + n - 1) / n;
     for (int i = 0; i < c->outputs; i++)
@@ -135,12 +143,12 @@ static int clamp_to_int(int64_t x)
 static fv_var *slice(call *c)
 {
     fv_var *x = input(c, 0);
-    int64_t starts[MOST], ends[MOST], axes[MOST], steps[MOST];
+    int64_t starts[MOST] = {0}, ends[MOST] = {0}, axes[MOST] = {0}, steps[MOST] = {0};
     const int count = list_or_input(c, "starts", 1, starts),
               with_axes = list_or_input(c, "axes", 3, axes), with_steps = input_list(c, 4, steps);
     list_or_input(c, "ends", 2, ends);
     for (int i = 0; i < count && x != NULL; i++) {
-        const int axis = axis_of(x, with_axes > 0 ? axes[i] : i);
+        const int axis = axis_of(c, x, with_axes > 0 ? axes[i] : i);
         const int64_t size = (int64_t)x->value.shape.size[axis];
         const int step = with_steps > 0 ? clamp_to_int(steps[i]) : 1;
         int end = clamp_to_int(ends[i]);
@@ -156,13 +164,13 @@ static fv_var *pad(call *c)
     static const char *const modes[] = {"constant", "edge", "reflect", "wrap"};
     fv_var *x = input(c, 0);
     fv_pad_opts opts = {.value = number(c, "value", input_number(c, 2, 0))};
-    int64_t pads[MOST], axes[MOST];
+    int64_t pads[MOST] = {0}, axes[MOST] = {0};
     const int with_axes = input_list(c, 3, axes), count = list_or_input(c, "pads", 1, pads) / 2;
     for (int i = 0; i < 4; i++)
         if (strcmp(text(c, "mode", "constant"), modes[i]) == 0)
             opts.mode = (fv_pad_mode)i;
     for (int i = 0; i < count; i++) {
-        const int axis = axis_of(x, with_axes > 0 ? axes[i] : i);
+        const int axis = axis_of(c, x, with_axes > 0 ? axes[i] : i);
         if (pads[i] < 0 || pads[i + count] < 0)
             return lacks(c, "padding of less than nothing");
         if (pads[i] > 0 || pads[i + count] > 0)
@@ -173,7 +181,7 @@ static fv_var *pad(call *c)
 
 static fv_var *tile(call *c)
 {
-    int64_t given[MOST];
+    int64_t given[MOST] = {0};
     size_t repeats[MOST] = {0};
     const int count = input_list(c, 1, given);
     for (int i = 0; i < count; i++)
@@ -188,12 +196,18 @@ static fv_var *triangle(call *c)
                                 : fv_tril(c->t, input(c, 0), diagonal);
 }
 
+static size_t block_size(const call *c)
+{
+    const int size = whole(c, "blocksize", 1);
+    return size > 0 ? (size_t)size : 1;
+}
+
 /* [n, b b channels, h, w] -> [n, channels, h b, w b]: the channels hold the places of a block outside
  * (DCR) or inside (CRD). */
 static fv_var *depth_to_space(call *c)
 {
     fv_var *x = input(c, 0);
-    const size_t *size = x->value.shape.size, b = (size_t)whole(c, "blocksize", 1);
+    const size_t *size = x->value.shape.size, b = block_size(c);
     const size_t n = size[0], d = size[1] / (b * b), h = size[2], w = size[3];
     const bool inside = strcmp(text(c, "mode", "DCR"), "CRD") == 0;
     x = fv_reshape(c->t, x, inside ? FV_SHAPE(n, d, b, b, h, w) : FV_SHAPE(n, b, b, d, h, w));
@@ -205,7 +219,7 @@ static fv_var *depth_to_space(call *c)
 static fv_var *space_to_depth(call *c)
 {
     fv_var *x = input(c, 0);
-    const size_t *size = x->value.shape.size, b = (size_t)whole(c, "blocksize", 1);
+    const size_t *size = x->value.shape.size, b = block_size(c);
     const size_t n = size[0], d = size[1], h = size[2] / b, w = size[3] / b;
     x = fv_reshape(c->t, x, FV_SHAPE(n, d, h, b, w, b));
     x = fv_permute(c->t, x, (const int[]){0, 3, 5, 1, 2, 4});
@@ -213,12 +227,6 @@ static fv_var *space_to_depth(call *c)
 }
 
 /* ---- what a program asks of a shape, or makes from one --------------------------------------------- */
-
-static int clamp_axis(int64_t axis, int rank)
-{
-    axis += axis < 0 ? rank : 0;
-    return axis < 0 ? 0 : axis > rank ? rank : (int)axis;
-}
 
 static fv_var *shape_of(call *c)
 {
@@ -248,7 +256,7 @@ static fv_var *attribute_tensor(call *c)
 
 static fv_var *constant_of_shape(call *c)
 {
-    int64_t sizes[MOST];
+    int64_t sizes[MOST] = {0};
     fv_shape shape = {.rank = input_list(c, 0, sizes)};
     for (int i = 0; i < shape.rank; i++)
         shape.size[i] = (size_t)sizes[i];

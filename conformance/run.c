@@ -33,6 +33,10 @@ bool run_operation(call *c)
         for (const operation *o = tables[i]; o->name != NULL; o++) {
             if (strcmp(o->name, c->op) != 0)
                 continue;
+            const int needs = o->needs > 0 ? o->needs : c->inputs > 0 && o->lacks == NULL;
+            for (int k = 0; k < needs; k++)
+                if (input(c, k) == NULL)
+                    return fv_refuse(c->t, c->op, "input %d is absent", k) != NULL;
             fv_var *y = o->run != NULL      ? o->run(c)
                         : o->unary != NULL  ? o->unary(c->t, input(c, 0))
                         : o->binary != NULL ? o->binary(c->t, input(c, 0), input(c, 1))
