@@ -28,10 +28,10 @@ typedef struct {
 /* The steps of a contiguous tensor. */
 static inline void steps_of(fv_shape shape, ptrdiff_t step[FV_MAX_RANK])
 {
-    ptrdiff_t next = 1;
+    size_t next = 1; /* of a shape without numbers it may pass what there can be */
     for (int i = shape.rank - 1; i >= 0; i--) {
-        step[i] = next;
-        next *= (ptrdiff_t)shape.size[i];
+        step[i] = (ptrdiff_t)next;
+        next *= shape.size[i];
     }
 }
 
@@ -68,7 +68,7 @@ static inline void walk_add(walk *w, size_t size, const ptrdiff_t step[])
     const int last = w->axes - 1;
     bool joins = last >= 0;
     for (int k = 0; joins && k < w->tensors; k++)
-        joins = w->step[k][last] == step[k] * (ptrdiff_t)size;
+        joins = w->step[k][last] == (ptrdiff_t)((size_t)step[k] * size);
     w->axes += !joins;
     w->size[w->axes - 1] = joins ? w->size[last] * size : size;
     for (int k = 0; k < w->tensors; k++)
