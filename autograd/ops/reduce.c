@@ -1,40 +1,234 @@
-/* Reductions. */
-#include "autograd/ops/ops.h"
+/* Sums, means, products, largest and smallest numbers over axes. */
+#include "autograd/ops/reduce.h"
 
-/* ---- sum: y = sum of all of x -------------------------------------------------------------------- */
+static bool fold_to_y(fv_tape *t, fv_var *y, fold_kind kind, double over)
+{
+    fold f = fold_of(y, kind);
+    f.y = y->value.data;
+    f.over = over;
+    fvi_fold(t, &f, y->in[0]->value.data);
+    return fv_tape_ok(t);
+}
+
+/* dx = scale * dy of its result */
+static void spread_dy(fv_tape *t, fv_var *y, double scale)
+{
+    spread s = spread_of(y, SLOPE_ONE);
+    fv_real *dx = fv_grad(t, y->in[0]);
+    s.scale = scale;
+    s.factor = y->grad;
+    if (dx != NULL)
+        fvi_spread(t, &s, y->in[0]->value.data, dx);
+}
+
+/* Every way to name axes: all, kept, first, last, some, of one number, none. */
+enum { AXES = 10 };
+static fv_var *axes_sample(fv_sampler *s, int which, bool apart,
+                           fv_var *(*op)(fv_tape *t, fv_var *x, const fv_axes *axes))
+{
+    static const fv_shape shape[AXES] = {
+        {1, {1}},       {2, {4, 6}}, {2, {4, 6}},       {2, {4, 6}},  {3, {3, 4, 2}},
+        {3, {3, 4, 2}}, {0, {0}},    {4, {2, 3, 2, 3}}, {2, {3, 20}}, {2, {5, 1}}};
+    static const fv_axes axes[AXES] = {
+        {.keep = true},     {.count = 0}, {1, {0}, false},   {1, {-1}, true}, {1, {1}, false},
+        {2, {2, 0}, false}, {.count = 0}, {2, {1, 3}, true}, {1, {1}, false}, {1, {1}, false}};
+    fv_var *x = apart ? sample_apart(s, shape[which]) : fv_sample(s, shape[which], -2, 2);
+    return op(fv_sampler_tape(s), x, which == 1 ? NULL : &axes[which]);
+}
+
+/* ---- sum, mean --------------------------------------------------------------------------------- */
 
 static bool sum_forward(fv_tape *t, fv_var *y)
 {
-    (void)t;
-    fvi_wide total = 0;
-    for (size_t i = 0, n = fvi_count(y->in[0]); i < n; i++)
-        total += y->in[0]->value.data[i];
-    y->value.data[0] = (fv_real)total;
-    return true;
+    return fold_to_y(t, y, FOLD_SUM, 1);
 }
 
-/* dx = dy everywhere */
+/* dx = dy */
 static void sum_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]), dy = y->grad[0];
-    for (size_t i = 0, n = dx ? fvi_count(y->in[0]) : 0; i < n; i++)
-        dx[i] += dy;
+    spread_dy(t, y, 1);
 }
 
 static fv_var *sum_sample(fv_sampler *s, int which)
 {
-    return fv_sum(fv_sampler_tape(s), fv_sample(s, which ? FV_SHAPE(1) : FV_SHAPE(4, 6), -2, 2),
-                  NULL);
+    return axes_sample(s, which, false, fv_sum);
 }
-FVI_OP(sum, "y = sum(x)", "", 2)
+FVI_OP(sum, "y = sum(x)", "", 10)
+
+static bool mean_forward(fv_tape *t, fv_var *y)
+{
+    return fold_to_y(t, y, FOLD_SUM, (double)((const reduction *)y->options)->count);
+}
+
+/* dx = dy / count */
+static void mean_backward(fv_tape *t, fv_var *y)
+{
+    spread_dy(t, y, 1 / (double)((const reduction *)y->options)->count);
+}
+
+static fv_var *mean_sample(fv_sampler *s, int which)
+{
+    return axes_sample(s, which, false, fv_mean);
+}
+FVI_OP(mean, "y = sum(x) / count", "", 10)
+
+/* ---- prod -------------------------------------------------------------------------------------- */
+
+static bool prod_forward(fv_tape *t, fv_var *y)
+{
+    return fold_to_y(t, y, FOLD_PRODUCT, 1);
+}
+
+/* One result's numbers: left[i] is the product of those before i, right of those behind, times dy. */
+static void products_of_others(const walk *w, const fv_real *x, fv_real dy, fv_real *dx,
+                               fvi_wide *left)
+{
+    fvi_wide product = 1, right = dy;
+    size_t i = 0;
+    walker at = walk_to(w, 0);
+    for (size_t r = 0; r < w->runs; r++, walk_on(w, &at))
+        for (size_t k = 0; k < w->n; k++) {
+            left[i++] = product;
+            product *= x[at.at[0] + (ptrdiff_t)k * w->run[0]];
+        }
+    for (size_t r = w->runs; r-- > 0;) {
+        at = walk_to(w, r);
+        for (size_t k = w->n; k-- > 0;) {
+            const ptrdiff_t place = at.at[0] + (ptrdiff_t)k * w->run[0];
+            dx[place] += (fv_real)(left[--i] * right);
+            right *= x[place];
+        }
+    }
+}
+
+/* dx = dy times the product of the others, right where numbers are 0 */
+static void prod_backward(fv_tape *t, fv_var *y)
+{
+    const fold f = fold_of(y, FOLD_PRODUCT);
+    const walk *w = &f.kept;
+    const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n;
+    const int parts = parts_of(t, count, 4 * each);
+    fv_real *dx = fv_grad(t, y->in[0]);
+    if (dx == NULL)
+        return;
+    const fvi_mark mark = fvi_arena_mark(&t->arena);
+    fvi_wide *left = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
+    if (left == NULL)
+        return;
+#pragma omp parallel for num_threads(parts) if (parts > 1)
+    for (int k = 0; k < parts; k++) {
+        const part p = part_at(count, parts, k);
+        for (stretch s = stretch_first(w, p.from, p.to); s.n > 0; stretch_next(w, &s))
+            for (size_t i = 0; i < s.n; i++) {
+                const ptrdiff_t x = s.at[0] + (ptrdiff_t)i * w->run[0];
+                const ptrdiff_t result = s.at[1] + (ptrdiff_t)i * w->run[1];
+                products_of_others(&f.gone, y->in[0]->value.data + x, y->grad[result], dx + x,
+                                   left + (size_t)k * each);
+            }
+    }
+    fvi_arena_release(&t->arena, mark);
+}
+
+static fv_var *prod_sample(fv_sampler *s, int which)
+{
+    fv_tape *t = fv_sampler_tape(s);
+    if (which < AXES)
+        return axes_sample(s, which, false, fv_prod);
+    /* One zero in a row, and two. */
+    static const fv_real mask[] = {1, 0, 1, 1, 0, 1, 1, 0};
+    fv_var *x = fv_sample(s, FV_SHAPE(2, 4), -2, 2);
+    return fv_prod(t, fv_mul(t, x, fv_constant(t, FV_SHAPE(2, 4), mask)), FV_AXES(1));
+}
+FVI_OP(prod, "y = product(x)", "", 11)
+
+/* ---- max, min ---------------------------------------------------------------------------------- */
+
+static bool max_forward(fv_tape *t, fv_var *y)
+{
+    return fold_to_y(t, y, FOLD_MAX, 1);
+}
+
+static bool min_forward(fv_tape *t, fv_var *y)
+{
+    return fold_to_y(t, y, FOLD_MIN, 1);
+}
+
+/* dx = dy / (how many equal y) where x equals y */
+static void extreme_backward(fv_tape *t, fv_var *y)
+{
+    fold equal = fold_of(y, FOLD_EQUAL);
+    spread s = spread_of(y, SLOPE_EQUAL);
+    const size_t count = fvi_count(y);
+    fv_real *dx = fv_grad(t, y->in[0]);
+    if (dx == NULL)
+        return;
+    const fvi_mark mark = fvi_arena_mark(&t->arena);
+    fvi_wide *most = fvi_tape_take(t, count, sizeof *most);
+    fvi_wide *ties = fvi_tape_take(t, count, sizeof *ties);
+    fv_real *factor = fvi_tape_take(t, count, sizeof *factor);
+    if (!fv_tape_ok(t))
+        return;
+    for (size_t i = 0; i < count; i++)
+        most[i] = y->value.data[i];
+    equal.c = s.c = most;
+    equal.wide = ties;
+    fvi_fold(t, &equal, y->in[0]->value.data);
+    for (size_t i = 0; i < count; i++)
+        factor[i] = (fv_real)(y->grad[i] / ties[i]);
+    s.factor = factor;
+    fvi_spread(t, &s, y->in[0]->value.data, dx);
+    fvi_arena_release(&t->arena, mark);
+}
+
+#define max_backward extreme_backward
+#define min_backward extreme_backward
+
+static fv_var *max_sample(fv_sampler *s, int which)
+{
+    return axes_sample(s, which, true, fv_max);
+}
+FVI_OP(max, "y = largest of x", "", 10)
+
+static fv_var *min_sample(fv_sampler *s, int which)
+{
+    return axes_sample(s, which, true, fv_min);
+}
+FVI_OP(min, "y = smallest of x", "", 10)
 
 #if FVI_ONCE
+static fv_var *record(fv_tape *t, fvi_op_id id, const char *op, fv_var *x, const fv_axes *axes)
+{
+    reduction r = {.count = 0};
+    fv_shape shape;
+    if (!reduced(t, op, x, axes, &r, &shape))
+        return NULL;
+    if ((id == FVI_OP_max || id == FVI_OP_min) && r.count == 0)
+        return fv_refuse(t, op, "%s: of no numbers", fv_describe(t, x));
+    return fvi_record(t, id, shape, &r, sizeof r, 1, &x);
+}
+
 fv_var *fv_sum(fv_tape *t, fv_var *x, const fv_axes *axes)
 {
-    if (!given(t, "sum", x))
-        return NULL;
-    if (axes != NULL)
-        return fv_refuse(t, "sum", "only over all axes");
-    return fvi_record(t, FVI_OP_sum, FV_SCALAR, NULL, 0, 1, &x);
+    return record(t, FVI_OP_sum, "sum", x, axes);
+}
+
+fv_var *fv_mean(fv_tape *t, fv_var *x, const fv_axes *axes)
+{
+    return record(t, FVI_OP_mean, "mean", x, axes);
+}
+
+fv_var *fv_prod(fv_tape *t, fv_var *x, const fv_axes *axes)
+{
+    return record(t, FVI_OP_prod, "prod", x, axes);
+}
+
+fv_var *fv_max(fv_tape *t, fv_var *x, const fv_axes *axes)
+{
+    return record(t, FVI_OP_max, "max", x, axes);
+}
+
+fv_var *fv_min(fv_tape *t, fv_var *x, const fv_axes *axes)
+{
+    return record(t, FVI_OP_min, "min", x, axes);
 }
 #endif

@@ -1,0 +1,67 @@
+/* Many numbers folded into one: sums, products, largest numbers, over any axes. */
+#ifndef FVI_FOLD_H
+#define FVI_FOLD_H
+
+#include "autograd/ops/walk.h"
+
+/* What each number x counts, where c is a number of its result's own; and how these are put together. */
+typedef enum {
+    FOLD_SUM,       /* x, added up */
+    FOLD_SQUARES,   /* (x - c)^2 */
+    FOLD_EXPS,      /* e^(x - c) */
+    FOLD_ABS,       /* |x| */
+    FOLD_POWERS,    /* |x|^p */
+    FOLD_NOT_ZERO,  /* x != 0 */
+    FOLD_EQUAL,     /* x == c */
+    FOLD_EQUAL_ABS, /* |x| == c */
+    FOLD_PRODUCT,   /* x, multiplied */
+    FOLD_MAX,       /* the largest x, or NaN when there is one */
+    FOLD_MIN,
+    FOLD_MAX_ABS, /* of |x| */
+    FOLD_MIN_ABS
+} fold_kind;
+
+/* A fold walks twice: over what is kept (tensor 0: the numbers, 1: the results), and at each place of
+ * that over what goes (tensor 0: the numbers). The numbers' innermost axis of more than one has step 1. */
+typedef struct {
+    walk kept, gone;
+    fold_kind kind;
+    double p;          /* of FOLD_POWERS */
+    const fvi_wide *c; /* one a result; NULL: 0 */
+    /* Where the results go, one of: set to the result, */
+    fvi_wide *wide;
+    fv_real *y;  /* to the result / over, */
+    fv_real *dx; /* or with the result added */
+    double over;
+} fold;
+
+/* Folds x. Each result's order of additions depends on the sizes alone. */
+#define fvi_fold FVI_NAME(fvi_fold)
+void fvi_fold(fv_tape *t, const fold *f, const fv_real *x);
+
+/* The way back: dx += factor * slope, with a factor of each result. */
+typedef enum {
+    SLOPE_ONE,
+    SLOPE_X,
+    SLOPE_CENTRED,    /* x - c */
+    SLOPE_EXP,        /* e^(x - c) */
+    SLOPE_SIGN,       /* of x */
+    SLOPE_EQUAL,      /* x == c */
+    SLOPE_EQUAL_SIGN, /* sign of x where |x| == c */
+    SLOPE_POWER       /* sign of x times |x|^(p - 1), 0 at 0 */
+} slope_kind;
+
+/* A walk over the numbers (tensor 0) with the results of each (tensor 1). */
+typedef struct {
+    walk numbers;
+    slope_kind kind;
+    double p;
+    double scale; /* of all */
+    const fv_real *factor;
+    const fvi_wide *c;
+} spread;
+
+#define fvi_spread FVI_NAME(fvi_spread)
+void fvi_spread(fv_tape *t, const spread *s, const fv_real *x, fv_real *dx);
+
+#endif
