@@ -1,4 +1,5 @@
 /* Operators with windows and products: matrices, convolutions, pools. */
+#include <math.h>
 #include <string.h>
 
 #include "conformance/conformance.h"
@@ -158,14 +159,15 @@ static fv_var *col2im(call *c)
     return fv_fold(c->t, input(c, 0), sizes, &opts);
 }
 
-/* ---- pools ----------------------------------------------------------------------------------------- */
+/* ---- pools ---- */
 
-static fv_var *max_pool(call *c)
+/* Whether the library's pools take the window as it is: they pad at most half of it. */
+static bool half_padded(const fv_conv_opts *o)
 {
-    fv_conv_opts opts;
-    if (wants(c, 1))
-        return lacks(c, "the places of the largest numbers as an output");
-    return read_window(c, &opts, NULL) ? fv_max_pool(c->t, input(c, 0), &opts) : NULL;
+    for (int i = 0; i < 3; i++)
+        if (2 * o->padding[i] > o->kernel[i] || 2 * o->padding_after[i] > o->kernel[i])
+            return false;
+    return true;
 }
 
 static bool dilated(const fv_conv_opts *o)
@@ -173,39 +175,80 @@ static bool dilated(const fv_conv_opts *o)
     return o->dilation[0] > 1 || o->dilation[1] > 1 || o->dilation[2] > 1;
 }
 
-/* The sum over each window: a convolution with ones, each channel by itself. */
-static fv_var *window_sum(call *c, fv_var *x, fv_conv_opts opts)
+/* x with its padding as numbers of its own. */
+static fv_var *padded(const call *c, fv_var *x, const fv_conv_opts *o, double number_there)
+{
+    const fv_pad_opts opts = {.value = number_there};
+    for (int i = 0; x != NULL && i < x->value.shape.rank - 2; i++)
+        x = fv_pad(c->t, x, i + 2, o->padding[i], o->padding_after[i], &opts);
+    return x;
+}
+
+/* For a padded x of so many places: how far a last window hangs over its end. It must start before the
+ * padding behind. */
+static size_t overhang(const fv_conv_opts *o, int i, size_t size)
+{
+    const size_t reach = (o->kernel[i] - 1) * (o->dilation[i] ? o->dilation[i] : 1) + 1;
+    const size_t stride = o->stride[i];
+    if (!o->ceil || size < reach)
+        return 0;
+    size_t steps = (size - reach + stride - 1) / stride;
+    if (steps * stride >= size - o->padding_after[i])
+        steps--;
+    return steps * stride + reach > size ? steps * stride + reach - size : 0;
+}
+
+/* The sum over each window of x, which is padded already: a convolution with ones, each channel by
+ * itself. */
+static fv_var *window_sum(call *c, fv_var *x, const fv_conv_opts *o)
 {
     if (x == NULL)
         return NULL;
     const size_t channels = x->value.shape.size[1];
+    fv_conv_opts opts = {.groups = channels, .different_padding = true};
     fv_shape shape = {x->value.shape.rank, {channels, 1}};
-    for (int i = 2; i < shape.rank; i++)
-        shape.size[i] = opts.kernel[i - 2];
-    memset(opts.kernel, 0, sizeof opts.kernel);
-    opts.groups = channels;
+    for (int i = 0; i < shape.rank - 2; i++) {
+        shape.size[i + 2] = o->kernel[i];
+        opts.stride[i] = o->stride[i];
+        opts.dilation[i] = o->dilation[i];
+        opts.padding_after[i] = overhang(o, i, x->value.shape.size[i + 2]);
+    }
     return fv_conv(c->t, x, constant(c, shape, 1), NULL, &opts);
 }
 
-/* Dilated windows have no pool of their own: their sum, divided by how many numbers it is of. */
+/* Wide padding is put there as numbers that are never the largest. */
+static fv_var *max_pool(call *c)
+{
+    fv_conv_opts opts;
+    fv_var *x = input(c, 0);
+    if (wants(c, 1))
+        return lacks(c, "the places of the largest numbers as an output");
+    if (!read_window(c, &opts, NULL))
+        return NULL;
+    if (half_padded(&opts))
+        return fv_max_pool(c->t, x, &opts);
+    if (opts.ceil)
+        return lacks(c, "padding of more than half a window with ceil_mode");
+    x = padded(c, x, &opts, -(double)INFINITY);
+    memset(opts.padding, 0, sizeof opts.padding);
+    memset(opts.padding_after, 0, sizeof opts.padding_after);
+    return fv_max_pool(c->t, x, &opts);
+}
+
+/* Dilated windows and wide padding have no pool: the sum of each window, over how many numbers it is of. */
 static fv_var *average_pool(call *c)
 {
     fv_conv_opts opts;
     fv_var *x = input(c, 0);
     if (!read_window(c, &opts, NULL))
         return NULL;
-    opts.exclude_padding = !whole(c, "count_include_pad", 0);
-    if (!dilated(&opts))
+    const bool with_padding = whole(c, "count_include_pad", 0);
+    opts.exclude_padding = !with_padding;
+    if (!dilated(&opts) && half_padded(&opts))
         return fv_avg_pool(c->t, x, &opts);
-    if (opts.ceil)
-        return lacks(c, "average pooling with both dilations and ceil_mode");
-    fv_var *ones = constant(c, x->value.shape, 1);
-    size_t window = 1;
-    for (int i = 0; i < x->value.shape.rank - 2; i++)
-        window *= opts.kernel[i];
-    fv_var *count =
-        opts.exclude_padding ? window_sum(c, ones, opts) : constant(c, FV_SCALAR, (double)window);
-    return fv_div(c->t, window_sum(c, x, opts), count);
+    fv_var *counted = padded(c, constant(c, x->value.shape, 1), &opts, with_padding ? 1 : 0);
+    return fv_div(c->t, window_sum(c, padded(c, x, &opts, 0), &opts),
+                  window_sum(c, counted, &opts));
 }
 
 /* (sum of |x|^p over the window)^(1 / p) */
@@ -215,10 +258,8 @@ static fv_var *lp_pool(call *c)
     const double p = number(c, "p", 2);
     if (!read_window(c, &opts, NULL))
         return NULL;
-    if (opts.ceil)
-        return lacks(c, "pooling by a norm with ceil_mode");
     fv_var *power = fv_pow(c->t, fv_abs(c->t, input(c, 0)), p);
-    return fv_pow(c->t, window_sum(c, power, opts), 1 / p);
+    return fv_pow(c->t, window_sum(c, padded(c, power, &opts, 0), &opts), 1 / p);
 }
 
 static fv_var *over_space(call *c, fv_var *(*op)(fv_tape *t, fv_var *x, const fv_axes *axes))

@@ -317,6 +317,8 @@ void fvi_fold(fv_tape *t, const fold *f, const fv_real *x)
 {
     const cut k = cut_fold(f);
     const size_t threads = (size_t)t->threads, cost = k.width * f->gone.n * f->gone.runs;
+    if (k.items == 0) /* nothing is kept */
+        return;
     if (threads > 1 && k.blocks > 1 && k.items < 4 * threads) {
         fold_blocks(t, f, &k, x);
         return;
