@@ -401,3 +401,26 @@ Test(tape, training_gives_back_gradients_that_are_used_up)
     cr_expect_eq(gradients_of_a_chain(FV_GRAD), 21, "one of the input and of each value");
     cr_expect_eq(gradients_of_a_chain(FV_TRAIN), 2, "one of the value before and of the one after");
 }
+
+/* A tape that was made with a name of no instruction set keeps that error; a known one never fails. */
+Test(tape, instruction_sets)
+{
+    const char *const known[] = {"base", "avx2", "avx512"}, *const unknown[] = {"", "sse9", "AVX2"};
+    for (int i = 0; i < 3; i++) {
+        char text[100];
+        fv_tape *t = fv_tape_new(&(fv_tape_opts){.isa = known[i]});
+        fv_tape_begin(t, FV_EVAL, 1, 1);
+        cr_expect(fv_tape_ok(t), "%s", fv_tape_error(t)->text);
+        fv_tape_free(t);
+        t = fv_tape_new(&(fv_tape_opts){.isa = unknown[i]});
+        snprintf(text, sizeof text,
+                 "tape: no instruction set \"%s\", expected base, avx2 or avx512", unknown[i]);
+        for (int round = 0; round < 3; round++) {
+            cr_expect_str_eq(fv_tape_error(t)->text, text);
+            cr_expect_eq(fv_tape_error(t)->status, FV_USAGE);
+            cr_expect_null(fv_input(t, FV_SHAPE(1), &(fv_real){1}));
+            fv_tape_begin(t, FV_EVAL, 1, 1);
+        }
+        fv_tape_free(t);
+    }
+}
