@@ -88,7 +88,7 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long docs-check gradcheck headers lint ops-doc format bench asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check gradcheck headers lint ops-doc format bench bench-ops asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -208,6 +208,10 @@ asan: ## the float and double tests under the address and undefined behaviour sa
 bench: $(BENCHES) ## builds and runs the benchmarks, beside PyTorch where PYTHON has it
 	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
 	$(Q)PYTHON='$(PYTHON)' $(PYTHON) bench/run.py --build $(BUILD)
+
+bench-ops: $(BUILD)/bench/ops ## the speed of single ops, beside a triad and PyTorch's
+	$(Q)for n in 1 $(THREADS); do $< --threads $$n || exit 1; done
+	$(Q)for n in 1 $(THREADS); do PYTHON='$(PYTHON)' $(PYTHON) bench/ops.py --build $(BUILD) --threads $$n || exit 1; done
 
 # Each public header alone, as C11 and C++17, in all three builds.
 headers: $(HEADERS:%=$(BUILD)/headers/%) ## each public header compiles alone, as C11 and as C++17

@@ -46,8 +46,9 @@ FVI_UNARY_AB(clamp, "y = min(max(x, low), high)", "",
 
 /* ---- pow: y = x^exponent --------------------------------------------------------------------- */
 
+FVI_UNARY_LOOPS(pow, fvi_pow(x, fv_re(a)), dy *a *fvi_pow(x, fv_re(a) - 1))
 /* x^0 is 1 everywhere, and has no slope even at 0. */
-FVI_UNARY_LOOPS(pow, fvi_pow(x, fv_re(a)), fv_re(a) == 0 ? 0 : dy * a * fvi_pow(x, fv_re(a) - 1))
+FVI_UNARY_LOOPS(one, 1, 0)
 FVI_UNARY_LOOPS(cube, x *x *x, 3 * x * x * dy)
 
 /* The loops of an exponent: values, or terms of the gradient. Common ones need no logarithm. */
@@ -56,11 +57,10 @@ static loop *pow_loop(double exponent, bool gradients)
     static const struct {
         double exponent;
         loop *run[2];
-    } quick[] = {{2, {square_values, square_gradients}},
-                 {3, {cube_values, cube_gradients}},
-                 {0.5, {sqrt_values, sqrt_gradients}},
-                 {-0.5, {rsqrt_values, rsqrt_gradients}},
-                 {-1, {reciprocal_values, reciprocal_gradients}}};
+    } quick[] = {
+        {0, {one_values, one_gradients}},        {2, {square_values, square_gradients}},
+        {3, {cube_values, cube_gradients}},      {0.5, {sqrt_values, sqrt_gradients}},
+        {-0.5, {rsqrt_values, rsqrt_gradients}}, {-1, {reciprocal_values, reciprocal_gradients}}};
     for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
         if (exponent == quick[i].exponent)
             return quick[i].run[gradients];

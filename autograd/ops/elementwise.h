@@ -43,6 +43,7 @@ typedef void loop(FVI_LOOP);
         FVI_UNUSED, (void)a, (void)b;                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             const fv_real x = FVI_REAL_AT(in0, i);                                                 \
+            (void)x;                                                                               \
             ((fv_real *)out)[i] = value;                                                           \
         }                                                                                          \
     }                                                                                              \
@@ -52,7 +53,7 @@ typedef void loop(FVI_LOOP);
         FVI_UNUSED, (void)a, (void)b;                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             const fv_real x = FVI_REAL_AT(in0, i), y = in_y[i], dy = in_dy[i];                     \
-            (void)x, (void)y;                                                                      \
+            (void)x, (void)y, (void)dy;                                                            \
             ((fv_real *)out)[i] += gradient;                                                       \
         }                                                                                          \
     }
