@@ -41,7 +41,7 @@ typedef struct {
     fv_var *(*run)(call *c); /* gives the first output; the others by give */
     fv_var *(*unary)(fv_tape *t, fv_var *x);
     fv_var *(*binary)(fv_tape *t, fv_var *a, fv_var *b);
-    int needs;         /* inputs that must be there; default 1 when there are any */
+    int needs;         /* inputs that must be there; default 1, FV_NONE: none */
     const char *lacks; /* why there is none of it */
 } operation;
 

@@ -9,6 +9,11 @@ static int32_t *room_for(const call *c, size_t count)
     return fv_tape_alloc(c->t, count + 1, sizeof(int32_t));
 }
 
+static size_t count_of(const fv_var *x)
+{
+    return fv_shape_count(x->value.shape);
+}
+
 /* Sizes before and after an axis, multiplied. */
 static void around(fv_shape shape, int axis, size_t *before, size_t *after)
 {
@@ -98,7 +103,8 @@ static fv_var *scatter_rows(call *c, fv_var *x, fv_var *updates, const int32_t *
     if (strcmp(how, "none") == 0) {
         unsigned char *hit = fv_tape_alloc(c->t, rows + 1, 1);
         for (size_t i = 0; hit != NULL && i < count; i++)
-            hit[ids[i]] = 1;
+            if (ids[i] >= 0 && (size_t)ids[i] < rows)
+                hit[ids[i]] = 1;
         table = fv_masked_fill(c->t, table, (fv_bools){FV_SHAPE(rows, 1), hit}, 0);
     }
     return fv_reshape(c->t, fv_add(c->t, table, put), shape);
@@ -142,6 +148,8 @@ static fv_var *tensor_scatter(call *c)
     const int32_t *from = input(c, 2) != NULL ? places(c, 2, time) : room_for(c, samples);
     size_t before, d;
     around(shape, axis, &before, &d);
+    if (axis == 0 || samples == 0 || (input(c, 2) != NULL && count_of(input(c, 2)) != samples))
+        return fv_refuse(c->t, c->op, "no samples, or not a place for each");
     int32_t *ids = room_for(c, before * more);
     for (size_t row = 0; ids != NULL && from != NULL && row < before * more; row++) {
         const size_t b = row / more, at = (size_t)from[b / (before / samples)] + row % more;
@@ -165,7 +173,7 @@ static fv_var *compress(call *c)
     unsigned char *rows = fv_tape_alloc(c->t, shape.size[0] + 1, 1);
     memcpy(rows, keep.data,
            keep.shape.size[0] < shape.size[0] ? keep.shape.size[0] : shape.size[0]);
-    const size_t all = shape.size[0], d = fv_shape_count(shape) / all;
+    const size_t all = shape.size[0], d = all > 0 ? fv_shape_count(shape) / all : 0;
     fv_var *y = fv_masked_select(c->t, fv_reshape(c->t, x, FV_SHAPE(all, d)), rows, NULL, NULL);
     if (y == NULL)
         return NULL;
@@ -182,6 +190,8 @@ static fv_var *reverse_sequence(call *c)
     const bool time_first = whole(c, "time_axis", 0) == 0;
     const size_t times = shape.size[time_first ? 0 : 1], samples = shape.size[time_first ? 1 : 0];
     const int32_t *length = places(c, 1, 0);
+    if (times * samples == 0 || count_of(input(c, 1)) != samples)
+        return fv_refuse(c->t, c->op, "no samples, or not a length for each");
     int32_t *ids = room_for(c, times * samples);
     for (size_t row = 0; ids != NULL && length != NULL && row < times * samples; row++) {
         const size_t b = time_first ? row % samples : row / times,

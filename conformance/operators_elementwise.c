@@ -38,7 +38,7 @@ static fv_var *total(call *c)
     bool alike = true;
     for (int i = 0; i < c->inputs; i++) {
         x[i] = input(c, i);
-        alike = alike && fv_shape_equal(x[0]->value.shape, x[i]->value.shape);
+        alike = alike && x[i] != NULL && fv_shape_equal(x[0]->value.shape, x[i]->value.shape);
     }
     return alike ? fv_add_many(c->t, c->inputs, x) : fold(c, fv_add);
 }

@@ -12,7 +12,7 @@ static fv_var *classes_last(call *c, fv_var *x)
     int axes[FV_MAX_RANK] = {0};
     for (int i = 1; i < shape.rank; i++)
         axes[i] = i + 1 < shape.rank ? i + 1 : 1;
-    const size_t classes = shape.size[1];
+    const size_t classes = shape.size[1] > 0 ? shape.size[1] : 1;
     return fv_reshape(c->t, fv_permute(c->t, x, axes),
                       FV_SHAPE(fv_shape_count(shape) / classes, classes));
 }

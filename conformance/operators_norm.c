@@ -82,7 +82,7 @@ static fv_var *batch_norm(call *c)
 {
     fv_var *x = input(c, 0), *mean = input(c, 3), *variance = input(c, 4);
     const fv_shape shape = x->value.shape;
-    const size_t channels = shape.size[1];
+    const size_t channels = shape.size[1] > 0 ? shape.size[1] : 1;
     const double momentum = number(c, "momentum", 0.9);
     const bool training =
         c->opset < 7 ? !whole(c, "is_test", 0) : whole(c, "training_mode", 0) == 1;
@@ -137,7 +137,7 @@ static fv_var *local_response(call *c)
     fv_var *x = input(c, 0);
     const fv_shape shape = x->value.shape;
     const size_t n = shape.size[0], channels = shape.size[1], size = (size_t)whole(c, "size", 1);
-    const size_t places_of_one = fv_shape_count(shape) / (n * channels);
+    const size_t places_of_one = n * channels > 0 ? fv_shape_count(shape) / (n * channels) : 0;
     const fv_conv_opts opts = {.kernel = {size, 1},
                                .stride = {1, 1},
                                .padding = {(size - 1) / 2, 0},

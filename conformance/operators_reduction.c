@@ -12,6 +12,8 @@ static fv_var *reduce_of(call *c, fv_var *x, reduction op)
         return NULL;
     int64_t given[MOST] = {0};
     fv_axes axes = {.count = list_or_input(c, "axes", 1, given), .keep = whole(c, "keepdims", 1)};
+    if (axes.count > FV_MAX_RANK)
+        return lacks(c, "more than six axes");
     if (axes.count == 0 && whole(c, "noop_with_empty_axes", 0))
         return x;
     if (axes.count == 0) {

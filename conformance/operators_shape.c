@@ -65,6 +65,8 @@ static fv_var *unsqueeze(call *c)
     fv_var *x = input(c, 0);
     int64_t axes[MOST] = {0};
     const int count = list_or_input(c, "axes", 1, axes), rank = x->value.shape.rank + count;
+    if (rank > FV_MAX_RANK)
+        return lacks(c, "more than six axes");
     const unsigned set = axis_set(axes, count, rank);
     for (int i = 0; i < rank; i++)
         if (set >> i & 1)
@@ -330,7 +332,7 @@ const operation shape_operations[] = {
     {"SpaceToDepth", .run = space_to_depth},
     {"Shape", .run = shape_of},
     {"Size", .run = size_of},
-    {"Constant", .run = attribute_tensor},
+    {"Constant", .run = attribute_tensor, .needs = FV_NONE},
     {"ConstantOfShape", .run = constant_of_shape},
     {"EyeLike", .run = eye_like},
     {"Range", .run = range},

@@ -33,7 +33,7 @@ bool run_operation(call *c)
         for (const operation *o = tables[i]; o->name != NULL; o++) {
             if (strcmp(o->name, c->op) != 0)
                 continue;
-            const int needs = o->needs > 0 ? o->needs : c->inputs > 0 && o->lacks == NULL;
+            const int needs = o->needs != 0 ? o->needs : o->lacks == NULL;
             for (int k = 0; k < needs; k++)
                 if (input(c, k) == NULL)
                     return fv_refuse(c->t, c->op, "input %d is absent", k) != NULL;
