@@ -9,6 +9,21 @@
 #include "tensor/math_normal.h"
 #include "tensor/math_wide.h"
 
+/* ---- sum + x * y, rounded once --------------------------------------------------------------------- */
+
+/* Where the compiler may choose which product of an expression to fuse with an addition, its choice can
+ * differ between instruction sets: there the expression says it. */
+static inline fv_real fvi_fma(fv_real x, fv_real y, fv_real sum)
+{
+#if defined(FV_COMPLEX) || !defined(__FMA__)
+    return sum + x * y;
+#elif defined(FV_F64)
+    return __builtin_fma(x, y, sum);
+#else
+    return __builtin_fmaf(x, y, sum);
+#endif
+}
+
 /* ---- functions of one number --------------------------------------------------------------------- */
 
 /* 1 / (1 + exp(-x)). */

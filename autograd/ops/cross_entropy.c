@@ -125,7 +125,7 @@ static void cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *dx, f
             to[c] += all * fvi_exp(x[c] - log_sum) - each;
     else
         for (size_t c = 0; c < classes; c++)
-            to[c] += all * fvi_exp(x[c] - log_sum) - each * w[c];
+            to[c] += fvi_fma(all, fvi_exp(x[c] - log_sum), -each * w[c]);
     to[label] -= dy * on;
 }
 
@@ -241,7 +241,7 @@ static void soft_cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *
     for (size_t c = 0; c < classes; c++)
         all += aim(o, classes, c, target[c]);
     for (size_t c = 0; dx != NULL && c < classes; c++)
-        dx[c] += dy * (all * fvi_exp(x[c] - log_sum) - aim(o, classes, c, target[c]));
+        dx[c] += dy * fvi_fma(all, fvi_exp(x[c] - log_sum), -aim(o, classes, c, target[c]));
     for (size_t c = 0; dtarget != NULL && c < classes; c++) {
         const fv_real log_chance = x[c] - log_sum;
         if (!left_out(aim(o, classes, c, target[c]), log_chance))

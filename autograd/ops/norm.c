@@ -78,17 +78,17 @@ static inline void row_backward(const normed *v, size_t r, bool centred, const f
         for (int l = 0; l < FVI_LANES; l++) {
             const fv_real g = dy[i + (size_t)l] * w[i + (size_t)l];
             sum[l] += g;
-            product[l] += g * (x[i + (size_t)l] - mean);
+            product[l] = fvi_fma(g, x[i + (size_t)l] - mean, product[l]);
         }
     for (; i < d; i++) {
         const fv_real g = dy[i] * w[i];
         sum[i % FVI_LANES] += g;
-        product[i % FVI_LANES] += g * (x[i] - mean);
+        product[i % FVI_LANES] = fvi_fma(g, x[i] - mean, product[i % FVI_LANES]);
     }
     const fv_real mean_g = centred ? fold_lanes(sum) / (fv_real)d : 0;
     const fv_real slope = fold_lanes(product) / (fv_real)d * scale * scale;
     for (i = 0; i < d; i++)
-        dx[i] += scale * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope);
+        dx[i] += scale * fvi_fma(mean - x[i], slope, fvi_fma(dy[i], w[i], -mean_g));
 }
 
 /* The gradients of weight and bias are summed in a fixed number of blocks of rows. */

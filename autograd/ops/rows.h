@@ -31,9 +31,9 @@ static inline fv_real lane_dot(size_t n, const fv_real *restrict a, const fv_rea
     size_t i = 0;
     for (; i + FVI_LANES <= n; i += FVI_LANES)
         for (int l = 0; l < FVI_LANES; l++)
-            lane[l] += a[i + (size_t)l] * b[i + (size_t)l];
+            lane[l] = fvi_fma(a[i + (size_t)l], b[i + (size_t)l], lane[l]);
     for (; i < n; i++)
-        lane[i % FVI_LANES] += a[i] * b[i];
+        lane[i % FVI_LANES] = fvi_fma(a[i], b[i], lane[i % FVI_LANES]);
     return fold_lanes(lane);
 }
 
@@ -45,10 +45,10 @@ static inline fv_real lane_squares(size_t n, const fv_real *restrict x, fv_real 
     for (; i + FVI_LANES <= n; i += FVI_LANES)
         for (int l = 0; l < FVI_LANES; l++) {
             const fv_real e = x[i + (size_t)l] - mean;
-            lane[l] += e * e;
+            lane[l] = fvi_fma(e, e, lane[l]);
         }
     for (; i < n; i++)
-        lane[i % FVI_LANES] += (x[i] - mean) * (x[i] - mean);
+        lane[i % FVI_LANES] = fvi_fma(x[i] - mean, x[i] - mean, lane[i % FVI_LANES]);
     return fold_lanes(lane);
 }
 

@@ -117,7 +117,7 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
     for (size_t c = 0; c < a->vd; c++) {
         const fv_real *dy_c = b.dyt + c * lanes, *y_c = b.slopes + c * lanes;
         for (size_t l = 0; l < lanes; l++)
-            b.level[l] = fvi_chain(dy_c[l], y_c[l], b.level[l]);
+            b.level[l] = fvi_fma(dy_c[l], y_c[l], b.level[l]);
     }
     for (size_t l = 0; l < t.rows; l++)
         if (fv_re(a->lse[(row + l) * a->heads + head]) != (fvi_part)-INFINITY)

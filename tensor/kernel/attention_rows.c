@@ -89,7 +89,7 @@ static inline fv_real dot(size_t n, const fv_real *x, const fv_real *y)
         for (size_t l = 0; l < half; l++)
             lane[l] += lane[l + half];
     for (; c < n; c++)
-        lane[0] = fvi_chain(x[c], y[c], lane[0]);
+        lane[0] = fvi_fma(x[c], y[c], lane[0]);
     return lane[0];
 }
 
@@ -104,7 +104,7 @@ static inline void add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real
         memcpy(y + c, &sum, sizeof sum);
     }
     for (; c < n; c++)
-        y[c] = fvi_chain(alpha, x[c], y[c]);
+        y[c] = fvi_fma(alpha, x[c], y[c]);
 }
 
 /* One query row of one head. */
@@ -230,7 +230,7 @@ static void backward_row(const fvi_attention *a, const fv_real *dy, const share 
             const fv_real keep = dropped(a, &r, j);
             fv_real slope = -level;
             if (fv_re(keep) > 0) {
-                slope = fvi_chain(keep, dot(a->vd, dy, value_of(a, p, &r, j)), slope);
+                slope = fvi_fma(keep, dot(a->vd, dy, value_of(a, p, &r, j)), slope);
                 if (to->dv != NULL)
                     add_scaled(a->vd, s[b] * keep, dy,
                                to->dv + (p->key + j) * a->v_row + r.kv * a->vd);

@@ -70,18 +70,6 @@ static inline void fvi_in_place(size_t m, size_t n, size_t k, const fv_real *a, 
         }
 }
 
-/* One step of such a chain. */
-static inline fv_real fvi_chain(fv_real x, fv_real y, fv_real sum)
-{
-#if defined(FV_COMPLEX) || !defined(__FMA__)
-    return sum + x * y;
-#elif defined(FV_F64)
-    return __builtin_fma(x, y, sum);
-#else
-    return __builtin_fmaf(x, y, sum);
-#endif
-}
-
 /* The weight exp(x) of a score that is x above the highest, or above the log-sum-exp: at most
  * about 1. */
 static inline fv_real fvi_weight(fv_real x)
@@ -290,7 +278,7 @@ static inline void fvi_hiding_product(bool left, size_t m, size_t n, size_t k, c
                 const fv_real x = a[i * a_row + p * a_col], *y = b + p * b_row + j;
                 for (size_t l = 0; l < columns; l++) {
                     const bool hidden = (left ? x : y[l]) == 0;
-                    sum[l] = fvi_chain(hidden ? 0 : x, hidden ? 0 : y[l], sum[l]);
+                    sum[l] = fvi_fma(hidden ? 0 : x, hidden ? 0 : y[l], sum[l]);
                 }
             }
             for (size_t l = 0; l < columns; l++)
