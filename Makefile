@@ -71,7 +71,7 @@ EXACT_BINARIES := $(if $(filter complex,$(BUILDS)),$(EXACT:examples/%.c=$(BUILD)
 CONFORM  := $(wildcard conformance/*.c)
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c conformance/*.c fuzz/*.c \
-            tools/*.c)
+            tools/*.c tools/*/*.c)
 
 ifdef V
 Q   :=
@@ -88,7 +88,7 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long docs-check gradcheck headers lint ops-doc format bench bench-ops asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check gradcheck mutants headers lint ops-doc format bench bench-ops asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -172,6 +172,24 @@ $(BUILD)/bin/gradcheck-$(1): $(BUILD)/obj/$(1)/tools/gradcheck_table.o $(BUILD)/
 	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$^ $$(LIBS) -o $$@
 endef
 $(foreach b,$(filter-out float,$(BUILDS)),$(eval $(call gradcheck,$(b))))
+# Copies of the ops and of what they multiply with, in which each number of a gradient can be made wrong.
+MUTATED := $(filter-out %/update.c,$(wildcard autograd/ops/*.[ch] tensor/kernel/*.[ch]))
+MUTANTS := $(patsubst %.c,$(BUILD)/mutants/%.o,$(filter %.c,$(MUTATED)))
+$(BUILD)/mutants/rewrite: $(addprefix tools/mutants/,rewrite.c parse.c functions.c tokens.c rewrite.h mutants.h) $(BUILD)/flags
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -I. $(WARN) -O1 -g $(filter %.c,$^) -o $@
+$(BUILD)/mutants/places.h: $(BUILD)/mutants/rewrite $(MUTATED)
+	$(call say,REWRITE,$(@D))
+	$(Q)$< $(@D) $(MUTATED)
+MUTANT_CC = $(CC) -I$(BUILD)/mutants $(BASE) $(CPPFLAGS) -w -O1 -g $(DEF_complex)
+$(MUTANTS): $(BUILD)/mutants/%.o: $(BUILD)/mutants/places.h
+	$(call say,CC,mutants $*.c)
+	$(Q)$(MUTANT_CC) $(KERNEL) $(ISA_base) -include tools/mutants/mutants.h -c $(BUILD)/mutants/$*.c -o $@
+$(BUILD)/mutants/run: tools/mutants/run.c $(MUTANTS) $(BUILD)/lib/libfoveac.a
+	$(call say,LD,$@)
+	$(Q)$(MUTANT_CC) $^ $(LDFLAGS) $(LIBS) -o $@
+-include $(MUTANTS:.o=.d)
 -include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/*/tools/*.d \
           $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
@@ -191,6 +209,9 @@ test: tests-built headers docs-check ## all tests in all three builds
 
 gradcheck: $(GRADCHECKS) ## a table of every op's gradient errors, exact and by differences
 	$(Q)failed=0; for b in $(GRADCHECKS); do $$b || failed=1; done; exit $$failed
+
+mutants: $(BUILD)/mutants/run ## mistakes in every backward rule, one at a time: does a gradient check see each?
+	$(Q)$< --jobs $(THREADS)
 
 docs-check: $(BUILD)/flags ## the C blocks of README and docs compile
 	$(Q)tools/check_docs.sh $(CC) -std=c11 -I. $(WARN)
