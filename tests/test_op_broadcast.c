@@ -123,9 +123,9 @@ Test(broadcast, long_sums_keep_their_digits)
 static uint64_t digest(int threads, int which)
 {
     enum { ROWS = 3000, WIDTH = 100 };
-    static fv_real x[ROWS * WIDTH];
+    static fv_real x[ROWS * WIDTH + 7];
     static unsigned char yes[ROWS];
-    for (size_t i = 0; i < ROWS * WIDTH; i++)
+    for (size_t i = 0; i < ROWS * WIDTH + 7; i++)
         x[i] = (fv_real)(0.01 + fv_rng_uniform(fv_rng_make(1, 1, "x"), i));
     for (size_t i = 0; i < ROWS; i++)
         yes[i] = i % 3 == 0;
