@@ -1,5 +1,5 @@
 /* Affine maps of the last axis, with relu folded in. */
-#include "autograd/ops/walk.h"
+#include "autograd/ops/rows.h"
 
 typedef struct {
     bool relu;
@@ -13,18 +13,6 @@ static size_t rows_of(const fv_var *y)
     for (int i = 0; i + 1 < shape.rank; i++)
         rows *= shape.size[i];
     return rows;
-}
-
-/* Adds up the rows of dz, a part of the columns a thread. */
-static void add_rows(const fv_tape *t, size_t rows, size_t columns, const fv_real *dz, fv_real *db)
-{
-    const int parts = parts_of(t, columns, rows);
-#pragma omp parallel for num_threads(parts) if (parts > 1)
-    for (int k = 0; k < parts; k++) {
-        const part p = part_at(columns, parts, k);
-        for (size_t r = 0; r < rows; r++)
-            add_to(p.to - p.from, dz + r * columns + p.from, db + p.from);
-    }
 }
 
 /* out = dz where the value is more than 0 (or NaN), else 0 */
@@ -103,7 +91,7 @@ static void affine_backward(fv_tape *t, fv_var *y)
                                   .c_row = in,
                                   .add = true});
     if (dz != NULL && db != NULL)
-        add_rows(t, rows, out, dz, db);
+        add_each_row(t, rows, out, dz, db);
     fvi_arena_release(&t->arena, mark);
 }
 

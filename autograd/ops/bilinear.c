@@ -159,8 +159,8 @@ static void bilinear_backward(fv_tape *t, fv_var *y)
                                   .c_row = width});
         spread_pairs(t, &s, &p, pairs, a, da, b, db);
     }
-    for (size_t r = 0; dbias != NULL && r < s.rows; r++)
-        add_to(s.out, y->grad + r * s.out, dbias);
+    if (dbias != NULL)
+        add_each_row(t, s.rows, s.out, y->grad, dbias);
     fvi_arena_release(&t->arena, mark);
 }
 

@@ -93,6 +93,19 @@ static inline part block_at(blocks b, size_t k)
     return (part){from, from + (left < b.each ? left : b.each)};
 }
 
+/* Adds the rows of x [rows, columns] to sum, ascending, a part of the columns a thread. */
+static inline void add_each_row(const fv_tape *t, size_t rows, size_t columns, const fv_real *x,
+                                fv_real *sum)
+{
+    const int parts = parts_of(t, columns, rows);
+#pragma omp parallel for num_threads(parts) if (parts > 1)
+    for (int k = 0; k < parts; k++) {
+        const part p = part_at(columns, parts, k);
+        for (size_t r = 0; r < rows; r++)
+            add_to(p.to - p.from, x + r * columns + p.from, sum + p.from);
+    }
+}
+
 /* ---- strips: an axis of a tensor, a row or some columns at a time ------------------------------ */
 
 enum {
