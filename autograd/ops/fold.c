@@ -12,6 +12,7 @@
 
 enum {
     WIDTH = 1024,  /* results of a tile, at most */
+    NEAR = 1024,   /* numbers that are turned at a time */
     GROUP = 64,    /* rows shorter than half of this are added several at a time */
     BLOCK = 16384, /* numbers of a block, at least */
     BLOCKS = 64    /* of a tile, at most */
@@ -67,6 +68,8 @@ FVI_INLINE fvi_wide counts(fold_kind kind, double p, fv_real x, fvi_wide c)
 {
     switch (kind) {
     case FOLD_SQUARES:
+        return (fvi_wide)x * x;
+    case FOLD_CENTRED:
         return (x - c) * (x - c);
     case FOLD_EXPS:
         return fvi_exp((fv_real)(x - c));
@@ -87,19 +90,19 @@ FVI_INLINE fvi_wide counts(fold_kind kind, double p, fv_real x, fvi_wide c)
     }
 }
 
-/* ---- the loops --------------------------------------------------------------------------------- */
+FVI_INLINE bool has_c(fold_kind kind)
+{
+    return kind == FOLD_CENTRED || kind == FOLD_EXPS || kind == FOLD_EQUAL ||
+           kind == FOLD_EQUAL_ABS;
+}
+
+/* ---- the two loops of each kind ---------------------------------------------------------------- */
 
 /* n adjacent numbers of one result. */
-FVI_INLINE fvi_wide fold_run(fold_kind kind, double p, size_t n, const fv_real *restrict x,
-                             fvi_wide c)
+FVI_INLINE fvi_wide any_run(fold_kind kind, double p, size_t n, const fv_real *restrict x,
+                            fvi_wide c)
 {
     fvi_wide lane[FVI_LANES];
-    if (n < FVI_LANES) {
-        fvi_wide sum = nothing(kind);
-        for (size_t i = 0; i < n; i++)
-            sum = join(kind, sum, counts(kind, p, x[i], c));
-        return sum;
-    }
     for (int l = 0; l < FVI_LANES; l++)
         lane[l] = nothing(kind);
     size_t i = 0;
@@ -114,32 +117,68 @@ FVI_INLINE fvi_wide fold_run(fold_kind kind, double p, size_t n, const fv_real *
     return lane[0];
 }
 
-/* n rows of m adjacent numbers, each of its own result. */
-FVI_INLINE void fold_rows(fold_kind kind, double p, size_t n, size_t m, const fv_real *x,
-                          ptrdiff_t step, const fvi_wide *c, fvi_wide *restrict sum)
+/* n rows of m adjacent numbers, each of its own result. Long rows pass ROWS at a time, in the same order:
+ * the sums are fetched and stored less often, and memory is read in several places at once. */
+FVI_INLINE void any_rows(fold_kind kind, double p, size_t n, size_t m, const fv_real *x,
+                         ptrdiff_t step, const fvi_wide *c, fvi_wide *restrict sum)
 {
-    for (size_t i = 0; i < n; i++) {
-        const fv_real *restrict row = x + (ptrdiff_t)i * step;
+    enum { ROWS = 8 };
+    size_t i = 0;
+    for (; m > 2 * GROUP && i + ROWS <= n; i += ROWS, x += ROWS * step)
+        for (size_t j = 0; j < m; j++) {
+            fvi_wide now = sum[j];
+            for (int r = 0; r < ROWS; r++)
+                now = join(kind, now,
+                           counts(kind, p, x[r * step + (ptrdiff_t)j], has_c(kind) ? c[j] : 0));
+            sum[j] = now;
+        }
+    for (; i < n; i++, x += step)
         for (size_t j = 0; j < m; j++)
-            sum[j] = join(kind, sum[j], counts(kind, p, row[j], c ? c[j] : 0));
-    }
+            sum[j] = join(kind, sum[j], counts(kind, p, x[j], has_c(kind) ? c[j] : 0));
 }
 
-/* The same for short rows that lie end to end: several at a time, as one longer row. */
-FVI_INLINE void fold_short_rows(fold_kind kind, double p, size_t n, size_t m, const fv_real *x,
-                                const fvi_wide *c, fvi_wide *restrict sum)
-{
-    const size_t rows = GROUP / m, wide = rows * m, times = n / rows;
-    fvi_wide sums[GROUP], cs[GROUP];
-    for (size_t j = 0; j < wide; j++) {
-        sums[j] = nothing(kind);
-        cs[j] = c ? c[j % m] : 0;
+typedef struct {
+    fvi_wide (*run)(double p, size_t n, const fv_real *x, fvi_wide c);
+    void (*rows)(double p, size_t n, size_t m, const fv_real *x, ptrdiff_t step, const fvi_wide *c,
+                 fvi_wide *sum);
+} loops;
+
+#define EACH_KIND(X)                                                                               \
+    X(FOLD_SUM)                                                                                    \
+    X(FOLD_SQUARES)                                                                                \
+    X(FOLD_CENTRED)                                                                                \
+    X(FOLD_EXPS)                                                                                   \
+    X(FOLD_ABS)                                                                                    \
+    X(FOLD_POWERS)                                                                                 \
+    X(FOLD_NOT_ZERO)                                                                               \
+    X(FOLD_EQUAL)                                                                                  \
+    X(FOLD_EQUAL_ABS)                                                                              \
+    X(FOLD_PRODUCT)                                                                                \
+    X(FOLD_MAX)                                                                                    \
+    X(FOLD_MIN)                                                                                    \
+    X(FOLD_MAX_ABS)                                                                                \
+    X(FOLD_MIN_ABS)
+
+#define X(kind)                                                                                    \
+    static fvi_wide run_##kind(double p, size_t n, const fv_real *x, fvi_wide c)                   \
+    {                                                                                              \
+        return any_run(kind, p, n, x, c);                                                          \
+    }                                                                                              \
+    static void rows_##kind(double p, size_t n, size_t m, const fv_real *x, ptrdiff_t step,        \
+                            const fvi_wide *c, fvi_wide *sum)                                      \
+    {                                                                                              \
+        any_rows(kind, p, n, m, x, step, c, sum);                                                  \
     }
-    fold_rows(kind, p, times, wide, x, (ptrdiff_t)wide, cs, sums);
-    for (size_t j = 0; j < wide; j++)
-        sum[j % m] = join(kind, sum[j % m], sums[j]);
-    fold_rows(kind, p, n - times * rows, m, x + times * wide, (ptrdiff_t)m, c, sum);
-}
+EACH_KIND(X)
+#undef X
+
+static const loops loops_of[] = {
+#define X(kind) [kind] = {run_##kind, rows_##kind},
+    EACH_KIND(X)
+#undef X
+};
+
+/* ---- one block --------------------------------------------------------------------------------- */
 
 /* A block of a tile: these runs, and in each of them these numbers. */
 typedef struct {
@@ -149,50 +188,58 @@ typedef struct {
     part runs, numbers;
 } block;
 
-FVI_INLINE void fold_block(fold_kind kind, const fold *f, const block *b, fvi_wide *sum)
+/* Fewer numbers of each result than lanes: they are turned into rows, as many as NEAR holds at a time. */
+static void short_runs(const fold *f, const block *b, size_t n, const fv_real *x, fvi_wide *sum)
 {
-    const ptrdiff_t next = f->kept.run[0], step = f->gone.run[0];
-    const size_t n = b->numbers.to - b->numbers.from;
-    for (size_t j = 0; j < b->width; j++)
-        sum[j] = nothing(kind);
-    walker at = walk_to(&f->gone, b->runs.from);
-    for (size_t r = b->runs.from; r < b->runs.to; r++) {
-        const fv_real *x = b->x + at.at[0] + (ptrdiff_t)b->numbers.from * step;
-        if (f->kept.n == 1 || next != 1)
-            for (size_t j = 0; j < b->width; j++)
-                sum[j] = join(kind, sum[j],
-                              fold_run(kind, f->p, n, x + (ptrdiff_t)j * next, b->c ? b->c[j] : 0));
-        else if (2 * b->width <= GROUP && step == (ptrdiff_t)b->width && n * b->width > GROUP)
-            fold_short_rows(kind, f->p, n, b->width, x, b->c, sum);
-        else
-            fold_rows(kind, f->p, n, b->width, x, step, b->c, sum);
-        walk_on(&f->gone, &at);
+    fv_real row[NEAR];
+    const size_t next = (size_t)f->kept.run[0], most = NEAR / n;
+    for (size_t j = 0; j < b->width; j += most) {
+        const size_t m = b->width - j < most ? b->width - j : most;
+        fvi_transpose(m, n, x + j * next, next, row, m);
+        loops_of[f->kind].rows(f->p, n, m, row, (ptrdiff_t)m, b->c ? b->c + j : NULL, sum + j);
     }
 }
 
-/* One loop for each kind. */
+/* Rows much shorter than GROUP that lie end to end: several at a time, as one longer row. */
+static void short_rows(const fold *f, const block *b, size_t n, const fv_real *x, fvi_wide *sum)
+{
+    const size_t m = b->width, count = GROUP / m, wide = count * m, times = n / count;
+    const loops *run = &loops_of[f->kind];
+    fvi_wide sums[GROUP], cs[GROUP];
+    for (size_t j = 0; j < wide; j++) {
+        sums[j] = nothing(f->kind);
+        cs[j] = b->c ? b->c[j % m] : 0;
+    }
+    run->rows(f->p, times, wide, x, (ptrdiff_t)wide, cs, sums);
+    for (size_t j = 0; j < wide; j++)
+        sum[j % m] = join(f->kind, sum[j % m], sums[j]);
+    run->rows(f->p, n - times * count, m, x + times * wide, (ptrdiff_t)m, b->c, sum);
+}
+
 static void run_block(const fold *f, const block *b, fvi_wide *sum)
 {
-#define KIND(kind)                                                                                 \
-    case kind:                                                                                     \
-        fold_block(kind, f, b, sum);                                                               \
-        return;
-    switch (f->kind) {
-        KIND(FOLD_SUM)
-        KIND(FOLD_SQUARES)
-        KIND(FOLD_EXPS)
-        KIND(FOLD_ABS)
-        KIND(FOLD_POWERS)
-        KIND(FOLD_NOT_ZERO)
-        KIND(FOLD_EQUAL)
-        KIND(FOLD_EQUAL_ABS)
-        KIND(FOLD_PRODUCT)
-        KIND(FOLD_MAX)
-        KIND(FOLD_MIN)
-        KIND(FOLD_MAX_ABS)
-        KIND(FOLD_MIN_ABS)
+    const loops *run = &loops_of[f->kind];
+    const ptrdiff_t next = f->kept.run[0], step = f->gone.run[0];
+    const size_t n = b->numbers.to - b->numbers.from, width = b->width;
+    const fvi_wide none = nothing(f->kind);
+    const bool across = f->kept.n > 1 && next == 1;
+    for (size_t j = 0; j < width; j++)
+        sum[j] = none;
+    walker at = walk_to(&f->gone, b->runs.from);
+    for (size_t r = b->runs.from; r < b->runs.to; r++) {
+        const fv_real *x = b->x + at.at[0] + (ptrdiff_t)b->numbers.from * step;
+        if (across && 2 * width <= GROUP && step == (ptrdiff_t)width && n * width > GROUP)
+            short_rows(f, b, n, x, sum);
+        else if (across)
+            run->rows(f->p, n, width, x, step, b->c, sum);
+        else if (width > 1 && n < FVI_LANES && next > 0)
+            short_runs(f, b, n, x, sum);
+        else
+            for (size_t j = 0; j < width; j++)
+                sum[j] = join(f->kind, sum[j],
+                              run->run(f->p, n, x + (ptrdiff_t)j * next, b->c ? b->c[j] : 0));
+        walk_on(&f->gone, &at);
     }
-#undef KIND
 }
 
 /* ---- tiles and blocks -------------------------------------------------------------------------- */
@@ -208,8 +255,8 @@ typedef struct {
 static cut cut_fold(const fold *f)
 {
     const size_t n = f->gone.n, runs = f->gone.runs;
-    cut k = {.width = WIDTH, .cut_runs = runs > n};
-    if ((f->kept.n == 1 || f->kept.run[0] != 1) && n > 1)
+    cut k = {.width = WIDTH, .cut_runs = runs > n || (runs > 1 && n < BLOCK)};
+    if ((f->kept.n == 1 || f->kept.run[0] != 1) && n > 1 && runs == 1)
         k.width = n < WIDTH ? WIDTH / n : 1;
     k.width = k.width < f->kept.n ? k.width : f->kept.n > 0 ? f->kept.n : 1;
     k.tiles = (f->kept.n + k.width - 1) / k.width;
@@ -239,8 +286,10 @@ static tile tile_at(const fold *f, const cut *k, const walker *run, size_t numbe
 /* Folds block number i of a tile. */
 static void fold_part(const fold *f, const cut *k, const tile *at, size_t i, fvi_wide *sum)
 {
+    const size_t cut_size = k->cut_runs ? f->gone.runs : f->gone.n;
     const part all = {0, k->cut_runs ? f->gone.n : f->gone.runs},
-               some = part_at(k->cut_runs ? f->gone.runs : f->gone.n, (int)k->blocks, (int)i);
+               some =
+                   k->blocks > 1 ? part_at(cut_size, (int)k->blocks, (int)i) : (part){0, cut_size};
     const block b = {at->x, f->c ? f->c + at->y : NULL, at->width, k->cut_runs ? some : all,
                      k->cut_runs ? all : some};
     run_block(f, &b, sum);
@@ -259,6 +308,9 @@ static void put(const fold *f, const tile *at, const fvi_wide *restrict sum)
     const double over = f->over;
     if (f->wide != NULL)
         memcpy(f->wide + at->y, sum, at->width * sizeof *sum);
+    else if (f->y != NULL && over == 1)
+        for (size_t j = 0; j < at->width; j++)
+            f->y[at->y + (ptrdiff_t)j] = (fv_real)sum[j];
     else if (f->y != NULL)
         for (size_t j = 0; j < at->width; j++)
             f->y[at->y + (ptrdiff_t)j] = (fv_real)(sum[j] / over);

@@ -7,7 +7,8 @@
 /* What each number x counts, where c is a number of its result's own; and how these are put together. */
 typedef enum {
     FOLD_SUM,       /* x, added up */
-    FOLD_SQUARES,   /* (x - c)^2 */
+    FOLD_SQUARES,   /* x^2 */
+    FOLD_CENTRED,   /* (x - c)^2 */
     FOLD_EXPS,      /* e^(x - c) */
     FOLD_ABS,       /* |x| */
     FOLD_POWERS,    /* |x|^p */
@@ -27,7 +28,7 @@ typedef struct {
     walk kept, gone;
     fold_kind kind;
     double p;          /* of FOLD_POWERS */
-    const fvi_wide *c; /* one a result; NULL: 0 */
+    const fvi_wide *c; /* one a result, for the kinds that have it */
     /* Where the results go, one of: set to the result, */
     fvi_wide *wide;
     fv_real *y;  /* to the result / over, */

@@ -73,7 +73,7 @@ static bool variance_forward(fv_tape *t, fv_var *y)
     for (size_t i = 0, n = mean ? fvi_count(y) : 0; i < n; i++)
         mean[i] /= (double)r->count;
     y->saved = mean;
-    fold f = fold_of(y, FOLD_SQUARES);
+    fold f = fold_of(y, FOLD_CENTRED);
     f.c = mean;
     f.y = y->value.data;
     f.over = freedom(y) > 0 ? freedom(y) : 0;

@@ -1,14 +1,39 @@
 /* The loops behind every op that only moves numbers.
  *
  * Runs that are adjacent on both sides are copied whole. Where what is adjacent in x is not adjacent in y,
- * two axes change places, and they are walked in squares that fit the cache. A gradient goes the same
+ * two axes change places, and they are walked in pieces that fit the cache. A gradient goes the same
  * way back; where x repeats, the copies' gradients are folded. */
 #include "tensor/kernel/tile.h"
+
+#include <stdlib.h>
 
 #include "autograd/ops/fold.h"
 #include "autograd/ops/move.h"
 
 enum { X, Y }; /* tensors of a walk */
+
+/* Puts the axis along which x moves least innermost, when that is the shorter one: then few streams are
+ * written while x is read in order, instead of many read while y is written. */
+static void fewer_streams(walk *w)
+{
+    const int last = w->axes - 1;
+    int near = last;
+    for (int i = 0; i < last; i++)
+        if (labs(w->step[X][i]) < labs(w->step[X][near]))
+            near = i;
+    if (near == last || w->size[near] >= w->size[last])
+        return;
+    const size_t size = w->size[near];
+    const ptrdiff_t x = w->step[X][near], y = w->step[Y][near];
+    for (int i = near; i < last; i++) {
+        w->size[i] = w->size[i + 1];
+        w->step[X][i] = w->step[X][i + 1];
+        w->step[Y][i] = w->step[Y][i + 1];
+    }
+    w->size[last] = size;
+    w->step[X][last] = x;
+    w->step[Y][last] = y;
+}
 
 static walk walk_of(const move *m)
 {
@@ -21,36 +46,79 @@ static walk walk_of(const move *m)
 
 /* ---- runs -------------------------------------------------------------------------------------- */
 
-static void copy_run(size_t n, const fv_real *restrict x, ptrdiff_t x_step, fv_real *restrict y,
-                     ptrdiff_t y_step)
+/* Some runs of n numbers, and how far those and their numbers are apart. */
+typedef struct {
+    size_t count, n;
+    ptrdiff_t x_row, x, y_row, y;
+} rows;
+
+static void copy_rows(const rows *r, const fv_real *x, fv_real *y)
 {
-    if (x_step == 1 && y_step == 1 && n >= FVI_LANES)
-        memcpy(y, x, n * sizeof *y);
-    else if (x_step == 1 && y_step == 1)
-        for (size_t i = 0; i < n; i++)
-            y[i] = x[i];
-    else if (x_step == 0 && y_step == 1)
-        for (size_t i = 0; i < n; i++)
-            y[i] = x[0];
-    else if (x_step == -1 && y_step == 1)
-        for (size_t i = 0; i < n; i++)
-            y[i] = *(x - i);
-    else
-        for (size_t i = 0; i < n; i++)
-            y[(ptrdiff_t)i * y_step] = x[(ptrdiff_t)i * x_step];
+    const size_t n = r->n;
+    for (size_t k = 0; k < r->count; k++, x += r->x_row, y += r->y_row) {
+        const fv_real *restrict from = x;
+        fv_real *restrict to = y;
+        if (r->x == 1 && r->y == 1 && n >= 2 * FVI_LANES)
+            memcpy(to, from, n * sizeof *to);
+        else if (r->x == 1 && r->y == 1)
+            for (size_t i = 0; i < n; i++)
+                to[i] = from[i];
+        else if (r->x == 0 && r->y == 1)
+            for (size_t i = 0; i < n; i++)
+                to[i] = from[0];
+        else if (r->x == -1 && r->y == 1)
+            for (size_t i = 0; i < n; i++)
+                to[i] = *(from - i);
+        else
+            for (size_t i = 0; i < n; i++)
+                to[(ptrdiff_t)i * r->y] = from[(ptrdiff_t)i * r->x];
+    }
 }
 
-static void add_run(size_t n, const fv_real *restrict dy, ptrdiff_t y_step, fv_real *restrict dx,
-                    ptrdiff_t x_step)
+static void add_rows(const rows *r, const fv_real *dy, fv_real *dx)
 {
-    if (x_step == 1 && y_step == 1)
-        add_to(n, dy, dx);
-    else if (x_step == -1 && y_step == 1)
-        for (size_t i = 0; i < n; i++)
-            *(dx - i) += dy[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            dx[(ptrdiff_t)i * x_step] += dy[(ptrdiff_t)i * y_step];
+    const size_t n = r->n;
+    for (size_t k = 0; k < r->count; k++, dx += r->x_row, dy += r->y_row) {
+        const fv_real *restrict from = dy;
+        fv_real *restrict to = dx;
+        if (r->x == 1 && r->y == 1)
+            add_to(n, from, to);
+        else if (r->x == -1 && r->y == 1)
+            for (size_t i = 0; i < n; i++)
+                *(to - i) += from[i];
+        else
+            for (size_t i = 0; i < n; i++)
+                to[(ptrdiff_t)i * r->x] += from[(ptrdiff_t)i * r->y];
+    }
+}
+
+enum {
+    LONG = 4096
+}; /* numbers of a run that is cut for threads; shorter ones go whole, many at a time */
+
+/* All runs of a walk: y = x, or dx += dy. */
+static void move_rows(const fv_tape *t, walk *all, const fv_real *x, fv_real *y, fv_real *dx,
+                      const fv_real *dy)
+{
+    if (all->axes > 1 && all->run[X] == 1 && all->run[Y] == 1)
+        fewer_streams(all);
+    const walk runs = walk_runs(all);
+    const bool whole = all->n < LONG;
+    const walk *w = whole ? &runs : all;
+    const size_t count = w->runs * w->n;
+    const int parts = parts_of(t, count, whole ? 3 * all->n : 3);
+#pragma omp parallel for num_threads(parts) if (parts > 1)
+    for (int k = 0; k < parts; k++) {
+        const part p = part_at(count, parts, k);
+        for (stretch s = stretch_first(w, p.from, p.to); s.n > 0; stretch_next(w, &s)) {
+            const rows some = {whole ? s.n : 1, whole ? all->n : s.n, w->run[X], all->run[X],
+                               w->run[Y],       all->run[Y]};
+            if (dx != NULL)
+                add_rows(&some, dy + s.at[Y], dx + s.at[X]);
+            else
+                copy_rows(&some, x + s.at[X], y + s.at[Y]);
+        }
+    }
 }
 
 /* ---- two axes that change places --------------------------------------------------------------- */
@@ -94,23 +162,18 @@ static bool find_turn(const walk *w, turn *out, ptrdiff_t *x_row, ptrdiff_t *y_r
     return true;
 }
 
-/* A square of at most SIDE rows and columns, by way of memory that is near. */
-enum { SIDE = 32, AREA = 256 };
-static void turn_square(const turn *m, size_t rows, size_t columns, const fv_real *from,
-                        fv_real *to)
+/* A piece of at most ROWS by COLUMNS, whose lines of memory fit the nearest cache. */
+enum { ROWS = 64, COLUMNS = 16, AREA = 256 };
+static void turn_piece(const turn *m, size_t height, size_t width, const fv_real *from, fv_real *to)
 {
-    fv_real near[SIDE * SIDE];
-    fvi_transpose(rows, columns, from, m->from_step, near, SIDE);
-    for (size_t j = 0; j < columns; j++) {
-        fv_real *restrict column = to + j * m->to_step;
-        const fv_real *restrict x = near + j * SIDE;
-        if (m->add)
-            for (size_t i = 0; i < rows; i++)
-                column[i] += x[i];
-        else
-            for (size_t i = 0; i < rows; i++)
-                column[i] = x[i];
+    if (!m->add) {
+        fvi_transpose(height, width, from, m->from_step, to, m->to_step);
+        return;
     }
+    fv_real near[ROWS * COLUMNS];
+    fvi_transpose(height, width, from, m->from_step, near, ROWS);
+    for (size_t j = 0; j < width; j++)
+        add_to(height, near + j * ROWS, to + j * m->to_step);
 }
 
 static size_t at_most(size_t a, size_t b)
@@ -127,10 +190,10 @@ static void turn_area(const turn *m, size_t number)
     const size_t i_to = at_most(i_from + AREA, m->rows), j_to = at_most(j_from + AREA, m->columns);
     const fv_real *from = m->from + at.at[m->from_tensor];
     fv_real *to = m->to + at.at[1 - m->from_tensor];
-    for (size_t i = i_from; i < i_to; i += SIDE)
-        for (size_t j = j_from; j < j_to; j += SIDE)
-            turn_square(m, at_most(SIDE, i_to - i), at_most(SIDE, j_to - j),
-                        from + i * m->from_step + j, to + j * m->to_step + i);
+    for (size_t i = i_from; i < i_to; i += ROWS)
+        for (size_t j = j_from; j < j_to; j += COLUMNS)
+            turn_piece(m, at_most(ROWS, i_to - i), at_most(COLUMNS, j_to - j),
+                       from + i * m->from_step + j, to + j * m->to_step + i);
 }
 
 static void turn_all(const fv_tape *t, const turn *m)
@@ -150,7 +213,7 @@ static void turn_all(const fv_tape *t, const turn *m)
 
 void fvi_move(fv_tape *t, const move *m, const fv_real *x, fv_real *y)
 {
-    const walk w = walk_of(m);
+    walk w = walk_of(m);
     const size_t count = w.runs * w.n;
     turn square = {.from = x + m->x_first, .to = y + m->y_first, .from_tensor = X};
     ptrdiff_t x_row, y_row;
@@ -162,13 +225,7 @@ void fvi_move(fv_tape *t, const move *m, const fv_real *x, fv_real *y)
         turn_all(t, &square);
         return;
     }
-    const int parts = parts_of(t, count, 2);
-#pragma omp parallel for num_threads(parts) if (parts > 1)
-    for (int k = 0; k < parts; k++) {
-        const part p = part_at(count, parts, k);
-        for (stretch s = stretch_first(&w, p.from, p.to); s.n > 0; stretch_next(&w, &s))
-            copy_run(s.n, x + m->x_first + s.at[X], w.run[X], y + m->y_first + s.at[Y], w.run[Y]);
-    }
+    move_rows(t, &w, x + m->x_first, y + m->y_first, NULL, NULL);
 }
 
 /* dx of what is repeated: the sum over the axes along which x does not step. */
@@ -187,7 +244,7 @@ static void add_repeats(fv_tape *t, const move *m, const fv_real *dy, fv_real *d
 
 void fvi_move_back(fv_tape *t, const move *m, const fv_real *dy, fv_real *dx)
 {
-    const walk w = walk_of(m);
+    walk w = walk_of(m);
     const size_t count = w.runs * w.n;
     turn square = {.from_tensor = Y, .add = true};
     ptrdiff_t x_row, y_row;
@@ -203,9 +260,9 @@ void fvi_move_back(fv_tape *t, const move *m, const fv_real *dy, fv_real *dx)
         return;
     }
     if (find_turn(&w, &square, &x_row, &y_row)) {
-        const size_t rows = square.rows; /* those of y are the columns of x */
+        const size_t height = square.rows; /* those of y are the columns of x */
         square.rows = square.columns;
-        square.columns = rows;
+        square.columns = height;
         square.from_step = (size_t)y_row;
         square.to_step = (size_t)x_row;
         square.from = dy;
@@ -213,11 +270,5 @@ void fvi_move_back(fv_tape *t, const move *m, const fv_real *dy, fv_real *dx)
         turn_all(t, &square);
         return;
     }
-    const int parts = parts_of(t, count, 3);
-#pragma omp parallel for num_threads(parts) if (parts > 1)
-    for (int k = 0; k < parts; k++) {
-        const part p = part_at(count, parts, k);
-        for (stretch s = stretch_first(&w, p.from, p.to); s.n > 0; stretch_next(&w, &s))
-            add_run(s.n, dy + s.at[Y], w.run[Y], dx + s.at[X], w.run[X]);
-    }
+    move_rows(t, &w, NULL, NULL, dx, dy);
 }

@@ -79,24 +79,37 @@ static bool prod_forward(fv_tape *t, fv_var *y)
     return fold_to_y(t, y, FOLD_PRODUCT, 1);
 }
 
-/* One result's numbers: left[i] is the product of those before i, right of those behind, times dy. */
-static void products_of_others(const walk *w, const fv_real *x, fv_real dy, fv_real *dx,
-                               fvi_wide *left)
+enum {
+    LINES = 16
+}; /* neighbouring results that go together, so that memory is read in its order */
+
+/* The numbers of so many results, whose places are adjacent: left[i] is the product of those before i,
+ * right of those behind it, times dy. */
+static void products_of_others(const walk *w, size_t lines, const fv_real *x, const fv_real *dy,
+                               fv_real *dx, fvi_wide (*left)[LINES])
 {
-    fvi_wide product = 1, right = dy;
-    size_t i = 0;
+    fvi_wide product[LINES], right[LINES];
     walker at = walk_to(w, 0);
+    size_t i = 0;
+    for (size_t j = 0; j < lines; j++) {
+        product[j] = 1;
+        right[j] = dy[j];
+    }
     for (size_t r = 0; r < w->runs; r++, walk_on(w, &at))
-        for (size_t k = 0; k < w->n; k++) {
-            left[i++] = product;
-            product *= x[at.at[0] + (ptrdiff_t)k * w->run[0]];
-        }
+        for (size_t k = 0; k < w->n; k++, i++)
+            for (size_t j = 0; j < lines; j++) {
+                left[i][j] = product[j];
+                product[j] *= x[at.at[0] + (ptrdiff_t)k * w->run[0] + (ptrdiff_t)j];
+            }
     for (size_t r = w->runs; r-- > 0;) {
         at = walk_to(w, r);
         for (size_t k = w->n; k-- > 0;) {
             const ptrdiff_t place = at.at[0] + (ptrdiff_t)k * w->run[0];
-            dx[place] += (fv_real)(left[--i] * right);
-            right *= x[place];
+            i--;
+            for (size_t j = 0; j < lines; j++) {
+                dx[place + (ptrdiff_t)j] += (fv_real)(left[i][j] * right[j]);
+                right[j] *= x[place + (ptrdiff_t)j];
+            }
         }
     }
 }
@@ -106,23 +119,25 @@ static void prod_backward(fv_tape *t, fv_var *y)
 {
     const fold f = fold_of(y, FOLD_PRODUCT);
     const walk *w = &f.kept;
-    const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n;
+    const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n,
+                 most = w->run[0] == 1 ? LINES : 1;
     const int parts = parts_of(t, count, 4 * each);
     fv_real *dx = fv_grad(t, y->in[0]);
     if (dx == NULL)
         return;
     const fvi_mark mark = fvi_arena_mark(&t->arena);
-    fvi_wide *left = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
+    fvi_wide(*left)[LINES] = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
     if (left == NULL)
         return;
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(count, parts, k);
         for (stretch s = stretch_first(w, p.from, p.to); s.n > 0; stretch_next(w, &s))
-            for (size_t i = 0; i < s.n; i++) {
+            for (size_t i = 0; i < s.n; i += most) {
                 const ptrdiff_t x = s.at[0] + (ptrdiff_t)i * w->run[0];
                 const ptrdiff_t result = s.at[1] + (ptrdiff_t)i * w->run[1];
-                products_of_others(&f.gone, y->in[0]->value.data + x, y->grad[result], dx + x,
+                products_of_others(&f.gone, s.n - i < most ? s.n - i : most,
+                                   y->in[0]->value.data + x, y->grad + result, dx + x,
                                    left + (size_t)k * each);
             }
     }

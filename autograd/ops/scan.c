@@ -10,7 +10,7 @@ typedef struct {
 } scan;
 
 /* Neighbouring lines along the axis that go together, so that rows of memory are read whole. */
-enum { TOGETHER = 256 };
+enum { TOGETHER = 1024 };
 
 /* A bundle of such lines: place i (in the order of the scan) of line j is at first + i * step + j. */
 typedef struct {

@@ -43,12 +43,22 @@ FVI_INLINE void spread_run(slope_kind kind, const spread *s, size_t n, bool acro
             dx[i] += factor[i] * scale * slope(kind, s->p, x[i], c ? c[i] : 0);
 }
 
-static void spread_some(const spread *s, size_t n, const fv_real *x, ptrdiff_t result, fv_real *dx)
+/* Some runs, and how far apart they and their results are. */
+typedef struct {
+    size_t count;
+    const fv_real *x;
+    fv_real *dx;
+    ptrdiff_t step, result, result_step;
+} rows;
+
+static void spread_rows(const spread *s, size_t n, const rows *r)
 {
     const bool across = s->numbers.run[1] != 0;
 #define KIND(kind)                                                                                 \
     case kind:                                                                                     \
-        spread_run(kind, s, n, across, x, result, dx);                                             \
+        for (ptrdiff_t i = 0; i < (ptrdiff_t)r->count; i++)                                        \
+            spread_run(kind, s, n, across, r->x + i * r->step, r->result + i * r->result_step,     \
+                       r->dx + i * r->step);                                                       \
         return;
     switch (s->kind) {
         KIND(SLOPE_ONE)
@@ -63,15 +73,24 @@ static void spread_some(const spread *s, size_t n, const fv_real *x, ptrdiff_t r
 #undef KIND
 }
 
+enum {
+    LONG = 1024
+}; /* numbers of a run that is cut for threads; shorter ones go whole, many at a time */
+
 void fvi_spread(fv_tape *t, const spread *s, const fv_real *x, fv_real *dx)
 {
-    const walk *w = &s->numbers;
-    const size_t count = w->runs * w->n;
-    const int parts = parts_of(t, count, 3);
+    const walk runs = walk_runs(&s->numbers);
+    const bool whole = s->numbers.n < LONG && s->numbers.n > 0;
+    const walk *w = whole ? &runs : &s->numbers;
+    const size_t count = w->runs * w->n, each = whole ? s->numbers.n : 1;
+    const int parts = parts_of(t, count, 3 * each);
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(count, parts, k);
-        for (stretch r = stretch_first(w, p.from, p.to); r.n > 0; stretch_next(w, &r))
-            spread_some(s, r.n, x + r.at[0], r.at[1], dx + r.at[0]);
+        for (stretch r = stretch_first(w, p.from, p.to); r.n > 0; stretch_next(w, &r)) {
+            const rows some = {whole ? r.n : 1, x + r.at[0], dx + r.at[0],
+                               w->run[0],       r.at[1],     w->run[1]};
+            spread_rows(s, whole ? each : r.n, &some);
+        }
     }
 }

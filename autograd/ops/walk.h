@@ -106,7 +106,7 @@ static inline walk walk_over(fv_shape shape, int tensors, ptrdiff_t step[][FV_MA
 static inline walker walk_to(const walk *w, size_t r)
 {
     walker at = {{0}, {0}};
-    for (int i = w->axes - 1; i >= 0 && w->size[i] > 0; i--) {
+    for (int i = w->axes - 1; r > 0 && i >= 0 && w->size[i] > 0; i--) {
         at.index[i] = r % w->size[i];
         r /= w->size[i];
         for (int k = 0; k < w->tensors; k++)
@@ -127,6 +127,20 @@ static inline void walk_on(const walk *w, walker *at)
             return;
         at->index[i] = 0;
     }
+}
+
+/* A walk over the runs of another, as its numbers: for loops over many short runs. */
+static inline walk walk_runs(const walk *w)
+{
+    walk outer = *w;
+    outer.n = 1;
+    outer.axes -= outer.axes > 0;
+    if (w->axes > 0)
+        outer.n = w->size[outer.axes];
+    for (int k = 0; k < w->tensors; k++)
+        outer.run[k] = w->axes > 0 ? w->step[k][outer.axes] : 0;
+    outer.runs = outer.n > 0 ? w->runs / outer.n : 0;
+    return outer;
 }
 
 /* Some numbers of a run: n of them, and where each tensor has the first. */
