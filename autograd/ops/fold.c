@@ -205,7 +205,7 @@ static void short_rows(const fold *f, const block *b, size_t n, const fv_real *x
 {
     const size_t m = b->width, count = GROUP / m, wide = count * m, times = n / count;
     const loops *run = &loops_of[f->kind];
-    fvi_wide sums[GROUP], cs[GROUP];
+    fvi_wide sums[GROUP], cs[GROUP] = {0};
     for (size_t j = 0; j < wide; j++) {
         sums[j] = nothing(f->kind);
         cs[j] = b->c ? b->c[j % m] : 0;
