@@ -83,8 +83,8 @@ FVI_INLINE fvi_wide counts(fold_kind kind, double p, fv_real x, fvi_wide c)
         return fv_re(x) != 0;
     case FOLD_EQUAL:
         return fv_re(x) == fv_re(c);
-    case FOLD_EQUAL_ABS:
-        return fv_re(fvi_abs(x)) == fv_re(c);
+    case FOLD_EQUAL_ABS: /* NaN too: its sign, and so its share, is 0 */
+        return (fv_re(fvi_abs(x)) == fv_re(c)) | (fv_re(x) != fv_re(x));
     default:
         return x;
     }

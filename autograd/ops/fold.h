@@ -14,7 +14,7 @@ typedef enum {
     FOLD_POWERS,    /* |x|^p */
     FOLD_NOT_ZERO,  /* x != 0 */
     FOLD_EQUAL,     /* x == c */
-    FOLD_EQUAL_ABS, /* |x| == c */
+    FOLD_EQUAL_ABS, /* |x| == c, or x is NaN */
     FOLD_PRODUCT,   /* x, multiplied */
     FOLD_MAX,       /* the largest x, or NaN when there is one */
     FOLD_MIN,
