@@ -152,8 +152,9 @@ static inline void fill_run_back(size_t n, const unsigned char *mask, ptrdiff_t 
             dx[i] += mask[i] ? 0 : dy[i];
 }
 
-/* to = filled from, or += from where nothing was filled. */
-static void fill(const fv_tape *t, const fv_var *y, const fv_real *from, fv_real *to, bool back)
+/* to = from, filled with value, or to += from where nothing is filled. */
+static void fill(const fv_tape *t, const fv_var *y, double value, const fv_real *from, fv_real *to,
+                 bool add)
 {
     const fill_options *o = y->options;
     ptrdiff_t step[2][FV_MAX_RANK] = {{0}};
@@ -167,26 +168,28 @@ static void fill(const fv_tape *t, const fv_var *y, const fv_real *from, fv_real
         const part p = part_at(all, parts, k);
         for (stretch s = stretch_first(&w, p.from, p.to); s.n > 0; stretch_next(&w, &s)) {
             const unsigned char *mask = o->mask.data + s.at[1];
-            if (back)
+            if (add)
                 fill_run_back(s.n, mask, w.run[1], from + s.at[0], to + s.at[0]);
             else
-                fill_run(s.n, mask, w.run[1], (fv_real)o->value, from + s.at[0], to + s.at[0]);
+                fill_run(s.n, mask, w.run[1], (fv_real)value, from + s.at[0], to + s.at[0]);
         }
     }
 }
 
 static bool masked_fill_forward(fv_tape *t, fv_var *y)
 {
-    fill(t, y, y->in[0]->value.data, y->value.data, false);
+    fill(t, y, ((const fill_options *)y->options)->value, y->in[0]->value.data, y->value.data,
+         false);
     return true;
 }
 
 /* dx = dy where nothing was filled */
 static void masked_fill_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     if (dx != NULL)
-        fill(t, y, y->grad, dx, true);
+        fill(t, y, 0, y->grad, dx, !blank);
 }
 
 static const unsigned char sample_yes[] = {1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0};

@@ -67,9 +67,10 @@ static bool dropout_forward(fv_tape *t, fv_var *y)
 /* dx = dy / (1 - p) where x was kept */
 static void dropout_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     if (dx != NULL)
-        drop(t, y, y->grad, dx, true);
+        drop(t, y, y->grad, dx, !blank);
 }
 
 static fv_var *dropout_sample(fv_sampler *s, int which)
@@ -123,9 +124,10 @@ static bool dropout_rows_forward(fv_tape *t, fv_var *y)
 /* dx = dy / (1 - p) in the rows that were kept */
 static void dropout_rows_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     if (dx != NULL)
-        drop_rows(t, y, y->grad, dx, true);
+        drop_rows(t, y, y->grad, dx, !blank);
 }
 
 static fv_var *dropout_rows_sample(fv_sampler *s, int which)
@@ -225,7 +227,8 @@ static inline void add_noise(const fv_tape *t, fv_var *y,
 /* dx = dy */
 static void add_noise_back(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     const size_t n = fvi_count(y);
     const int parts = parts_of(t, n, 3);
     if (dx == NULL)
@@ -233,7 +236,10 @@ static void add_noise_back(fv_tape *t, fv_var *y)
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(n, parts, k);
-        add_to(p.to - p.from, y->grad + p.from, dx + p.from);
+        if (blank)
+            memcpy(dx + p.from, y->grad + p.from, (p.to - p.from) * sizeof *dx);
+        else
+            add_to(p.to - p.from, y->grad + p.from, dx + p.from);
     }
 }
 

@@ -110,9 +110,10 @@ static bool segment_mean_forward(fv_tape *t, fv_var *y)
 /* dx = dy of the segment / its rows */
 static void segment_mean_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     if (dx != NULL)
-        spread(t, segments_of(y), fvi_columns(y), y->grad, dx, true, true);
+        spread(t, segments_of(y), fvi_columns(y), y->grad, dx, true, !blank);
 }
 
 static fv_var *segment_mean_sample(fv_sampler *s, int which)
@@ -130,9 +131,10 @@ static bool segment_sum_forward(fv_tape *t, fv_var *y)
 /* dx = dy of the segment */
 static void segment_sum_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
     if (dx != NULL)
-        spread(t, segments_of(y), fvi_columns(y), y->grad, dx, false, true);
+        spread(t, segments_of(y), fvi_columns(y), y->grad, dx, false, !blank);
 }
 
 static fv_var *segment_sum_sample(fv_sampler *s, int which)

@@ -70,7 +70,9 @@ static inline void take_slices(const fv_tape *t, axis_view x_view, const int32_t
         size_t i = count ? p.from % count : 0, o = count ? p.from / count : 0;
         for (size_t slice = p.from; slice < p.to; slice++) {
             const fv_real *from = x + (o * n + (size_t)ids[i]) * inner;
-            if (add)
+            if (inner == 1) /* the last axis: no call for a single number */
+                y[slice] = add ? y[slice] + *from : *from;
+            else if (add)
                 add_to(inner, from, y + slice * inner);
             else
                 memcpy(y + slice * inner, from, inner * sizeof *y);
