@@ -91,7 +91,8 @@ static bool find_cases(paths *p, const char *folder, int depth)
     for (int i = 0; i < count; i++) {
         char path[4096];
         struct stat s;
-        const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        const char *slash = folder[0] != 0 && folder[strlen(folder) - 1] == '/' ? "" : "/";
+        const int length = snprintf(path, sizeof path, "%s%s%s", folder, slash, entries[i]->d_name);
         if (ok && entries[i]->d_name[0] != '.' && depth > 0 && length < (int)sizeof path &&
             stat(path, &s) == 0 && S_ISDIR(s.st_mode))
             ok = find_cases(p, path, depth - 1);
