@@ -230,7 +230,8 @@ fv_var *fv_gather(fv_tape *t, fv_var *table, const int32_t *ids, size_t count);
 /* For each bag (segment) of ids, the sum of its rows of the table, divided by sqrt(its size):
  * [bags, d]. */
 fv_var *fv_gather_bags(fv_tape *t, fv_var *table, const int32_t *ids, const fv_segments *bags);
-/* Adds row i of x [count, d] to row ids[i] of zeros [rows, d], i ascending; ids[count], below rows. */
+/* Adds row i of x [count, d] to row ids[i] of zeros [rows, d], i ascending; ids[count], below
+ * rows. */
 fv_var *fv_scatter_add(fv_tape *t, fv_var *x, const int32_t *ids, size_t rows);
 /* Slices ids[0 .. count - 1] along an axis; an id below 0 is an error. For a table of parameters
  * fv_gather is cheaper: its gradient is by rows. */
@@ -437,94 +438,26 @@ fv_var *fv_gumbel_noise(fv_tape *t, fv_var *x, double scale);
 /* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t heads;             /* default 1 */
-    size_t kv_heads;          /* grouped heads; default: heads */
-    fv_score score;           /* default: the dot product */
-    fv_normalizer normalizer; /* default: softmax */
-    double scale;             /* default 1 / sqrt(width of a head) for the dot product, else 1 */
-    double softcap;           /* c > 0: c tanh(score / c), before biases and mask */
-    double dropout;           /* of the weights, in FV_TRAIN */
-    /* Of an additive score: [heads, width] and its f; bilinear: [heads, width of q, width of k];
-     * a user's: [heads, any]. */
-    fv_var *weight;
-    fv_score_inner inner;
-    double inner_slope; /* of FV_INNER_LEAKY_RELU; default 0.2 */
-    const fv_score_function *user;
-    /* Added to the score by distance j - i clamped to +-clip (i counts the mask's offset):
-     * [heads, 2 clip + 1], or one for each row, [queries, heads, 2 clip + 1]. */
+    size_t heads;    /* default 1 */
+    size_t kv_heads; /* grouped heads; default: heads */
+    double scale;    /* default 1 / sqrt(width of a head) */
+    double dropout;  /* of the weights, in FV_TRAIN */
+    /* [heads, 2 clip + 1]: added to the score, by distance j - i clamped to +-clip (i counts the
+     * mask's offset); default none. */
     fv_var *relative;
-    /* [heads]: minus slope * |j - i| is added to the score. Press, Smith, Lewis, 2022 (ALiBi). */
-    fv_var *slopes;
-    /* Added to the score of each pair: [heads, pairs] or [1, pairs], segment after segment
-     * [queries, keys] each, as the mask's bytes lie; with edges [edges, heads] or [edges, 1]. */
-    fv_var *bias;
-    /* With edges: added to the key, and to the value, for that pair: [edges, kv_heads * width]. */
-    fv_var *edge_keys, *edge_values;
-    /* Added to the value by distance, [2 clip + 1, width of a value]. Shaw, Uszkoreit, Vaswani,
-     * 2018. */
-    fv_var *relative_values;
 } fv_attention_opts;
-/* Weighted sums of values: for each head, the visible keys' scores become weights: [queries,
- * heads * qk], [keys, kv_heads * qk], [keys, kv_heads * vd] -> [queries, heads * vd]. A row that
- * sees nothing gives zeros. Memory is linear in the rows: scores are never stored; edges, scores
- * other than dot, cosine and bilinear, sparsemax and relative_values hold those of one row a
- * thread. Vaswani et al., 2017. */
+/* softmax(scale q k^T + relative | mask) v for each head:
+ * [queries, heads * qk], [keys, kv_heads * qk], [keys, kv_heads * vd] -> [queries, heads * vd].
+ * A row that sees nothing gives zeros. Vaswani et al., 2017. */
 fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
                      const fv_attention_opts *opts);
 /* The same when q, k and v stand side by side: [rows, 3 d] -> [rows, d]. */
 fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
                           const fv_attention_opts *opts);
-
-/* What was behind attention value y, before dropout, computed again when asked for, in memory of
- * the tape, without history. Without data (an error) when y is no attention. */
-
-/* The weights of one segment: [heads, queries, keys]. */
+/* The weights behind attention value y for one segment, before dropout: [heads, queries, keys],
+ * in memory of the tape. Without data (an error) when y is no attention, or there is no such
+ * segment. */
 fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment);
-/* The log of the sum of e^score of each row: [queries, heads]; -INFINITY for a row that sees
- * nothing. */
-fv_tensor fv_attention_lse(fv_tape *t, const fv_var *y);
-/* The entropy of each row's weights in nats, -sum w ln w: [queries, heads]. */
-fv_tensor fv_attention_entropy(fv_tape *t, const fv_var *y);
-/* The weight that each key received from all queries: [keys, heads]. */
-fv_tensor fv_attention_received(fv_tape *t, const fv_var *y);
-/* The k keys of each row with the largest weights, largest first: weights [queries, heads, k],
- * and in *keys their row numbers (-1 with weight 0 where a row sees fewer). */
-fv_tensor fv_attention_top(fv_tape *t, const fv_var *y, size_t k, const int32_t **keys);
-
-/* Turns pairs of columns of each head by an angle that grows with the position, so that a score
- * depends on the distance alone: [rows, heads * d] -> the same. Su et al., 2021, arXiv
- * 2104.09864. */
-typedef struct {
-    size_t heads;     /* default 1 */
-    bool interleaved; /* pairs are columns 2i, 2i + 1; default: i and i + half */
-    size_t width;     /* partial: only the first columns of a head, an even number; default: all */
-    double base;      /* default 10000 */
-    double scaling;   /* positions are divided by it; default 1 */
-    int offset;       /* of the first row of each segment */
-    const int32_t *positions;       /* [rows]: instead of those inside the segments */
-    const fv_real *cosines, *sines; /* [positions_given, width / 2]: instead of base and scaling */
-    size_t positions_given;
-} fv_rotary_opts;
-fv_var *fv_rotary(fv_tape *t, fv_var *x, const fv_segments *segments, const fv_rotary_opts *opts);
-
-/* Attention without softmax as a state S [width of k, width of v] a head that each row of a
- * segment updates and then reads: y = scale q S. Katharopoulos et al., 2020, arXiv 2006.16236;
- * gates and delta rule: Yang et al., 2024, arXiv 2412.06464. */
-typedef struct {
-    size_t heads;    /* default 1 */
-    size_t kv_heads; /* default: heads */
-    double scale;    /* default 1 / sqrt(width of k) */
-    /* Gated: S is first multiplied by e^decay, [rows, kv_heads * width of k] or one a head,
-     * [rows, kv_heads]. */
-    fv_var *decay;
-    /* Delta rule: S += beta k (v - k S) instead of k v; [rows, kv_heads] or [rows, 1]. */
-    fv_var *beta;
-    fv_var *state;    /* [samples, kv_heads, width of k, width of v] at the start; default: zeros */
-    fv_tensor *after; /* when not NULL, gets the states at the end of the segments, no history */
-} fv_linear_attention_opts;
-/* [rows, heads * qk], [rows, kv_heads * qk], [rows, kv_heads * vd] -> [rows, heads * vd]. */
-fv_var *fv_linear_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v,
-                            const fv_segments *segments, const fv_linear_attention_opts *opts);
 
 /* ---- predictions, without history ------------------------------------------------------------ */
 
