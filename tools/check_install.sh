@@ -17,7 +17,7 @@ int main(void)
     const fv_real numbers[] = {1, 2, 3};
     fv_tape_begin(tape, FV_TRAIN, 1, 1);
     fv_var *x = fv_constant(tape, FV_SHAPE(1, 3), numbers);
-    bool ok = fv_backward(tape, fv_sum(tape, fv_linear_forward(tape, &layer, x)));
+    bool ok = fv_backward(tape, fv_sum(tape, fv_linear_forward(tape, &layer, x), NULL));
     fv_tape_free(tape);
     fv_params_free(params);
     puts(ok ? FV_BUILD : "failed");
