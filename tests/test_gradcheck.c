@@ -20,6 +20,7 @@ typedef enum {
     ONE_ELEMENT,      /* of dw */
     FORGOTTEN,        /* dw stays zero */
     OVERWRITES,       /* dx assigned, not added to */
+    ADDS_OTHERWISE,   /* dw 1 % too large, but only onto one that is there */
     NAN_GRADIENT,     /* one element of dx */
     REAL_COEFFICIENT, /* the first derivative is right, the second is not */
     MISTAKES
@@ -43,6 +44,7 @@ static void planted_backward(fv_tape *t, fv_var *y)
     const mistake planted = *(const mistake *)y->options;
     const fv_real *x = y->in[0]->value.data, *w = y->in[1]->value.data, *dy = y->grad;
     fv_real *dx = fv_grad(t, y->in[0]), *dw = fv_grad(t, y->in[1]);
+    const bool there = fv_re(dw[0]) != 0;
     for (size_t i = 0; i < SIDE * SIDE; i++) {
         const size_t r = i / SIDE, c = i % SIDE;
         fv_real slope = 2 * x[i] * w[c];
@@ -63,7 +65,7 @@ static void planted_backward(fv_tape *t, fv_var *y)
             slope = (fv_real)NAN;
         dx[place] = planted == OVERWRITES ? dy[i] * slope : dx[place] + dy[i] * slope;
         fv_real weight = dy[i] * x[i] * x[i];
-        if (planted == SCALED_WEIGHT)
+        if (planted == SCALED_WEIGHT || (planted == ADDS_OTHERWISE && there))
             weight *= (fv_real)1.01;
         if (planted == SCALED_A_BIT)
             weight *= (fv_real)1.000001;
@@ -97,7 +99,8 @@ Test(gradcheck, planted_mistakes)
         [SCALED_A_BIT] = FV_CAUSE_FACTOR,     [TRANSPOSED] = FV_CAUSE_TRANSPOSED,
         [WRONG_ROW] = FV_CAUSE_ORDER,         [ONE_ELEMENT] = FV_CAUSE_ELEMENTS,
         [FORGOTTEN] = FV_CAUSE_FORGOTTEN,     [OVERWRITES] = FV_CAUSE_ASSIGNED,
-        [NAN_GRADIENT] = FV_CAUSE_NOT_FINITE, [REAL_COEFFICIENT] = FV_CAUSE_SECOND,
+        [ADDS_OTHERWISE] = FV_CAUSE_UNKNOWN,  [NAN_GRADIENT] = FV_CAUSE_NOT_FINITE,
+        [REAL_COEFFICIENT] = FV_CAUSE_SECOND,
     };
     for (int i = 0; i < MISTAKES; i++) {
         mistake m = (mistake)i;
@@ -121,8 +124,8 @@ Test(gradcheck, planted_mistakes)
         if (m == REAL_COEFFICIENT || m == OVERWRITES)
             continue;
         const double given = result.given, exact = result.exact;
-        const bool in_w =
-            m == SCALED_WEIGHT || m == SCALED_A_BIT || m == ONE_ELEMENT || m == FORGOTTEN;
+        const bool in_w = m == SCALED_WEIGHT || m == SCALED_A_BIT || m == ADDS_OTHERWISE ||
+                          m == ONE_ELEMENT || m == FORGOTTEN;
         cr_expect_eq(result.input, in_w, "mistake %d: %s", i, result.error.text);
         cr_expect_lt(result.index, in_w ? SIDE : SIDE * SIDE);
         cr_expect(!(fabs(given - exact) < 1e-9), "mistake %d: %s", i, result.error.text);

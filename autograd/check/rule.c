@@ -127,16 +127,15 @@ static double preset(size_t i)
     return 3 + (double)(i % 5);
 }
 
-/* Runs the op's backward on gradients that start at zero, or preset: into[total] gets what it left. */
+/* Runs the op's backward on gradients that are new, or preset: into[total] gets what it left. */
 static bool backward_into(fvi_check *rule, bool start_preset, fv_real *into)
 {
     fv_sampler *s = &rule->sampler;
     fv_var *y = fvi_check_run(rule);
-    for (int k = 0; y != NULL && k < rule->parts; k++) {
-        fv_var *x = s->input[k];
-        x->grad = fv_tape_alloc(s->tape, fvi_count(x), sizeof *x->grad);
-        for (size_t i = 0; x->grad != NULL && start_preset && i < fvi_count(x); i++)
-            x->grad[i] = (fv_real)preset(i);
+    for (int k = 0; y != NULL && start_preset && k < rule->parts; k++) {
+        fv_real *dx = fv_grad(s->tape, s->input[k]);
+        for (size_t i = 0; dx != NULL && i < fvi_count(s->input[k]); i++)
+            dx[i] = (fv_real)preset(i);
     }
     fv_real *dy = y ? fv_grad(s->tape, y) : NULL;
     if (dy == NULL || !fv_tape_ok(s->tape))
@@ -144,8 +143,11 @@ static bool backward_into(fvi_check *rule, bool start_preset, fv_real *into)
     for (size_t i = 0; i < rule->outputs; i++)
         dy[i] += (fv_real)rule->weights[i];
     y->op->backward(s->tape, y);
-    for (int k = 0; k < rule->parts; k++)
-        memcpy(into + rule->part[k].at, s->input[k]->grad, rule->part[k].count * sizeof *into);
+    for (int k = 0; k < rule->parts; k++) {
+        const fv_real *dx = fv_grad(s->tape, s->input[k]);
+        if (dx != NULL)
+            memcpy(into + rule->part[k].at, dx, rule->part[k].count * sizeof *into);
+    }
     return fv_tape_ok(s->tape);
 }
 
@@ -168,11 +170,15 @@ static bool adds(fvi_check *rule)
             rule->result->index = i;
             rule->result->given = added;
             rule->result->exact = alone;
+            const bool assigned = fabs(added + preset(i) - alone) <= 1e-9 * fabs(alone);
             return fvi_check_say(
-                rule, FV_CHECK_FAILED, FV_CAUSE_ASSIGNED,
-                "%sbackward assigns to the gradient of %s, where it should add to it "
-                "(a value may be used more than once)",
-                fvi_check_opening(rule, opening), fvi_check_name(rule, k, name));
+                rule, FV_CHECK_FAILED, assigned ? FV_CAUSE_ASSIGNED : FV_CAUSE_UNKNOWN, "%s%s %s%s",
+                fvi_check_opening(rule, opening),
+                assigned ? "backward assigns to the gradient of"
+                         : "backward does not add the same to a gradient that is there as to a new "
+                           "one of",
+                fvi_check_name(rule, k, name),
+                assigned ? ", where it should add to it (a value may be used more than once)" : "");
         }
     return true;
 }

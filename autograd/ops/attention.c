@@ -81,6 +81,35 @@ static void backward(fv_tape *t, fv_var *y, bool together)
 static const size_t sample_at[] = {0, 4, 4, 5, 9}, sample_keys_at[] = {0, 3, 5, 5, 11};
 static const fv_segments sample_queries = {4, sample_at}, sample_keys = {4, sample_keys_at};
 
+static const size_t sample_edges_at[] = {0, 2, 3, 3, 6, 6, 9, 10, 16, 17};
+static const int32_t sample_edges[] = {0, 2, 1, 0, 1, 2, 5, 7, 10, 6, 5, 6, 7, 8, 9, 10, 8};
+static const fv_graph sample_graph = {9, sample_edges_at, sample_edges};
+
+/* Rows of a sample with one of NaN behind the first of them, which a mask must hide. */
+static fv_var *with_nan(fv_sampler *s, size_t rows, size_t d)
+{
+    fv_tape *t = fv_sampler_tape(s);
+    fv_real *row = fv_tape_alloc(t, d, sizeof *row);
+    for (size_t i = 0; row != NULL && i < d; i++)
+        row[i] = (fv_real)NAN;
+    return fv_concat(t, 3,
+                     (fv_var *[]){fv_sample(s, FV_SHAPE(1, d), -1, 1),
+                                  fv_constant(t, FV_SHAPE(1, d), row),
+                                  fv_sample(s, FV_SHAPE(rows - 2, d), -1, 1)},
+                     0);
+}
+
+/* Query 1 sees nothing and no query sees key 1, which are NaN; others miss a key here and there. */
+static fv_var *hidden_sample(fv_sampler *s)
+{
+    static const unsigned char visible[4][6] = {
+        {1, 0, 1, 1, 0, 0}, {0}, {1, 0, 1, 0, 1, 1}, {0, 0, 1, 1, 0, 1}};
+    const fv_mask mask = {.visible = *visible};
+    const fv_attention_opts opts = {.heads = 2};
+    fv_var *q = with_nan(s, 4, 6), *k = with_nan(s, 6, 6), *v = with_nan(s, 6, 4);
+    return fv_attention(fv_sampler_tape(s), q, k, v, &mask, &opts);
+}
+
 static bool attention_forward(fv_tape *t, fv_var *y)
 {
     return forward(t, y, false);
@@ -91,24 +120,31 @@ static void attention_backward(fv_tape *t, fv_var *y)
     backward(t, y, false);
 }
 
+/* Grouped heads, causal, window, all; dropout with a bias and without; the same by edges; what is hidden. */
 static fv_var *attention_sample(fv_sampler *s, int which)
 {
+    if (which == 8)
+        return hidden_sample(s);
+    const bool edges = which == 5 || which == 6, grouped = which == 1 || which == 5;
     fv_var *q = fv_sample(s, FV_SHAPE(9, 12), -1, 1);
-    fv_var *k = fv_sample(s, FV_SHAPE(11, which == 1 ? 6 : 12), -1, 1);
+    fv_var *k = fv_sample(s, FV_SHAPE(11, grouped ? 6 : 12), -1, 1);
     fv_var *v = fv_sample(s, FV_SHAPE(11, which == 1 ? 10 : 8), -1, 1);
-    fv_attention_opts opts = {.heads = 4, .kv_heads = which == 1 ? 2 : 0};
-    fv_mask mask = {
-        .queries = &sample_queries, .keys = &sample_keys, .causal = which == 2, .offset = 1};
-    if (which == 3) {
-        mask.left = 1;
-        mask.right = 2;
+    fv_attention_opts opts = {.heads = which == 6 ? 1 : 4, .kv_heads = grouped ? 2 : 0};
+    fv_mask mask = {.queries = &sample_queries,
+                    .keys = &sample_keys,
+                    .causal = which == 2,
+                    .offset = 1,
+                    .left = which == 3,
+                    .right = which == 3 ? 2 : 0,
+                    .edges = edges ? &sample_graph : NULL};
+    if (which == 3 || which == 5 || which == 7)
         opts.dropout = 0.3;
+    if (which == 3 || which == 5)
         opts.relative = fv_sample(s, FV_SHAPE(4, 5), -1, 1);
-    }
     return fv_attention(fv_sampler_tape(s), q, k, v, which == 4 ? NULL : &mask, &opts);
 }
 FVI_OP(attention, "y = softmax(scale q k' + relative | mask) v, for each head",
-       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135", 5)
+       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135", 9)
 
 static bool self_attention_forward(fv_tape *t, fv_var *y)
 {

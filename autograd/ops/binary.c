@@ -79,15 +79,19 @@ static void lerp_backward(fv_tape *t, fv_var *y)
     run_backward(t, y, pass_of(y, lerp_dw), 2);
 }
 
-enum { LERP_SAMPLES = 6 };
+enum { LERP_SAMPLES = 7 };
 static fv_var *lerp_sample(fv_sampler *s, int which)
 {
     fv_tape *t = fv_sampler_tape(s);
     const fv_shape of_b[LERP_SAMPLES] = {FV_SHAPE(5, 7),    FV_SHAPE(7),    FV_SHAPE(5, 1),
-                                         FV_SHAPE(2, 1, 1), FV_SHAPE(1, 7), FV_SCALAR};
-    const fv_shape of_w[LERP_SAMPLES] = {FV_SHAPE(5, 7), FV_SCALAR, FV_SHAPE(7),
-                                         FV_SHAPE(5, 1), FV_SCALAR, FV_SCALAR};
-    fv_var *a = fv_sample(s, which == 4 ? FV_SHAPE(0, 7) : FV_SHAPE(5, 7), -2, 2);
+                                         FV_SHAPE(2, 1, 1), FV_SHAPE(1, 7), FV_SCALAR,
+                                         FV_SHAPE(2)};
+    const fv_shape of_w[LERP_SAMPLES] = {FV_SHAPE(5, 7), FV_SCALAR, FV_SHAPE(7), FV_SHAPE(5, 1),
+                                         FV_SCALAR,      FV_SCALAR, FV_SCALAR};
+    const fv_shape of_a = which == 4   ? FV_SHAPE(0, 7)
+                          : which == 6 ? FV_SHAPE(FVI_SUMMED + 2, 2) /* db is a sum of sums */
+                                       : FV_SHAPE(5, 7);
+    fv_var *a = fv_sample(s, of_a, -2, 2);
     if (which == 5)
         return fv_lerp(t, a, a, a);
     fv_var *b = fv_sample(s, of_b[which], -2, 2);

@@ -150,8 +150,8 @@ static fv_var *prod_sample(fv_sampler *s, int which)
     if (which < AXES)
         return axes_sample(s, which, false, fv_prod);
     /* One zero in a row, and two. */
-    static const fv_real zeros[] = {1.5, 0, -0.75, 2, 0, -1.25, 0.5, 0};
-    return fv_prod(t, fv_sample_from(s, FV_SHAPE(2, 4), zeros), FV_AXES(1));
+    static const fv_real x[] = {1.5f, 0, -0.75f, 1.25f, 0, -2, 0.5f, 0};
+    return fv_prod(t, fv_sample_from(s, FV_SHAPE(2, 4), x), FV_AXES(1));
 }
 FVI_OP(prod, "y = product(x)", "", 11)
 

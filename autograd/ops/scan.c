@@ -181,11 +181,11 @@ static void cumprod_backward(fv_tape *t, fv_var *y)
 static fv_var *cumprod_sample(fv_sampler *s, int which)
 {
     fv_tape *t = fv_sampler_tape(s);
-    static const fv_real zeros[] = {1.5, 0, -0.75, 2, 0, -1.25, 0.5, 0};
+    static const fv_real x[] = {1.5f, 0, -0.75f, 1.25f, 0, -2, 0.5f, 0};
     if (which < 7)
         return scan_sample(s, which, fv_cumprod);
     const fv_scan_opts opts = {.exclusive = which == 8};
-    return fv_cumprod(t, fv_sample_from(s, FV_SHAPE(2, 4), zeros), 1, &opts);
+    return fv_cumprod(t, fv_sample_from(s, FV_SHAPE(2, 4), x), 1, &opts);
 }
 FVI_OP(cumprod, "y[i] = x[0] .. x[i]", "", 9)
 

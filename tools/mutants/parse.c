@@ -62,6 +62,8 @@ static void add_place(int first, int last, int from, int to, int kinds)
         return;
     if (has("++", first, last) || has("--", first, last)) /* a counter */
         return;
+    if (kinds == VALUE && has("INFINITY", first, last)) /* a mark that there is nothing */
+        return;
     if (literal && (kinds == VALUE || (kinds == FACTOR && is(first, "1"))))
         return;
     if (placed == room) {
@@ -440,6 +442,11 @@ static void parse_statements(int from, int end)
         }
         if (is_one_of(i, headers)) {
             i = is(i + 1, "(") ? tokens[i + 1].pair + 1 : i + 1;
+            continue;
+        }
+        if (is_word(i) && is(i + 1, "(") && untouched_arguments(i) &&
+            (is_word(after(i + 1)) || is(after(i + 1), "}"))) { /* a macro of statements */
+            i = after(i + 1);
             continue;
         }
         if (is(i, "case") || is(i, "default")) {

@@ -307,6 +307,15 @@ static void mutate_op(int op)
         }
 }
 
+/* Whether the backward of any op computed a number there. */
+static bool computed_at_all(int at)
+{
+    bool found = false;
+    for (int op = 0; op < (int)FVI_OP_COUNT; op++)
+        found |= run.backward[op][at].not_zero != 0;
+    return found;
+}
+
 /* Mistakes of backward rules that no sample of any op would show. */
 static void find_unused(void)
 {
@@ -317,6 +326,9 @@ static void find_unused(void)
     for (int at = 0; at < PLACES; at++)
         for (int kind = 0; kind < MUTANT_KINDS; kind++) {
             bool used = !number[at] || !places[at].own || (places[at].kinds >> kind & 1) == 0;
+            if (kind == MUTANT_ONE &&
+                computed_at_all(at)) /* how many are largest: 1, but for ties */
+                continue;
             for (int op = -1; op < (int)FVI_OP_COUNT && !used; op++) {
                 const computed *c = op < 0 ? &run.forward[at] : &run.backward[op][at];
                 used = changed_by(c, kind == MUTANT_SCALE ? MUTANT_NEGATE : kind) != 0;
