@@ -174,14 +174,14 @@ static const fv_op project = {
 /* The gradients of a sample's inputs, one behind the other, with the mistake or without. */
 static double *gradients(bool wrong, size_t *count)
 {
-    const int place = run.place;
+    const int chosen = run.place;
     fv_tape *t = fv_tape_new(NULL);
     fv_sampler s = {.tape = t, .only = -1, .only_index = SIZE_MAX};
     fv_tape_begin(t, FV_TRAIN, 0, 0);
-    run.place = wrong ? place : MUTANT_NONE;
+    run.place = wrong ? chosen : MUTANT_NONE;
     fv_var *y = run_sample(&s, NULL);
     const bool ok = fv_backward(t, y ? fv_record(t, &project, FV_SCALAR, NULL, 0, 1, &y) : NULL);
-    run.place = place;
+    run.place = chosen;
     *count = 0;
     for (int k = 0; ok && k < s.inputs; k++)
         *count += fvi_count(s.input[k]);
