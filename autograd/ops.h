@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Some axes of a tensor, for reductions; keep leaves them behind with size 1. A NULL fv_axes
- * means all. */
+ * means all, and so does a count of 0. */
 typedef struct {
     int count;
     int axis[FV_MAX_RANK];
@@ -173,7 +173,7 @@ typedef struct {
 /* Sorted along an axis, equals in their order, NaN last; the gradient goes back where each
  * number stood. */
 fv_var *fv_sort(fv_tape *t, fv_var *x, int axis, const fv_sort_opts *opts);
-/* The k largest along an axis, largest first, the first of equals. */
+/* The k largest along an axis, largest first, the first of equals; NaN counts as the largest. */
 fv_var *fv_topk(fv_tape *t, fv_var *x, int axis, size_t k, const fv_sort_opts *opts);
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
