@@ -262,6 +262,13 @@ Test(product, same_bits_for_any_neighbours)
             run(&row, 1, (fvi_isa)isa);
             cr_expect(memcmp(alone, t.c + i * t.p.c_row, sizeof alone) == 0, "row %zu", i);
         }
+        for (size_t few = 1; few <= 5;
+             few++) { /* B transposed is turned, not packed, for few rows */
+            task u = make(few, N, K, AS_IS, TRANSPOSED);
+            run(&u.p, 1, (fvi_isa)isa);
+            cr_expect(memcmp(u.c, t.c, few * (N + 3) * sizeof *u.c) == 0, "%zu rows", few);
+            drop(&u);
+        }
         for (size_t j = 0; j < N; j++) {
             fvi_product column = t.p;
             column.m = 2;
@@ -271,6 +278,7 @@ Test(product, same_bits_for_any_neighbours)
             column.c_row = 1;
             run(&column, 1, (fvi_isa)isa);
             cr_expect(memcmp(alone, t.c + j, sizeof *alone) == 0, "column %zu", j);
+            cr_expect(memcmp(alone + 1, t.c + t.p.c_row + j, sizeof *alone) == 0, "column %zu", j);
         }
         drop(&t);
     }

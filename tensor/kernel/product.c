@@ -4,7 +4,7 @@
  * over: a number of C has the same bits in every product of that k. A column block of B is packed into
  * panels that stay in the second cache while all rows pass over them; the rows of one tile stay in the
  * first (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008). */
-#include "tensor/kernel/tile.h"
+#include "tensor/kernel/turn.h"
 
 enum {
     DEEP = 384,                 /* numbers of k in one multiply-add chain */
@@ -23,6 +23,7 @@ typedef struct {
     size_t down, across;       /* rectangles of C, one a thread */
     size_t packed_b, packed_a; /* numbers of scratch for each, in every thread */
     bool pack_b, pack_a;
+    bool turn; /* B, instead of packing it */
 } plan;
 
 static size_t divide_up(size_t x, size_t y)
@@ -57,16 +58,39 @@ static plan make_plan(const fvi_product *p, int threads)
     cut.columns = FVI_NR * (panels <= most ? panels : divide_up(panels, divide_up(panels, most)));
     const size_t stride = (p->a_col == 1 ? p->a_row : p->a_col) * sizeof(fv_real);
     cut.pack_a = cut.columns >= WIDE && stride % CLASH == 0;
-    cut.pack_b = p->b_col != 1 || p->m > FEW;
-    cut.packed_b = divide_up(cut.columns * cut.deep, LINE) * LINE;
-    cut.packed_a = cut.pack_a ? divide_up(FVI_MR * cut.deep, LINE) * LINE : 0;
+    cut.turn = p->m <= FVI_FEW && p->b_row == 1 && p->b_col != 1 &&
+               p->b_col * sizeof(fv_real) % CLASH != 0;
+    cut.pack_b = !cut.turn && (p->b_col != 1 || p->m > FEW);
+    /* no less than for fewer rows or columns: callers reserve scratch for their largest product */
+    const size_t widest = FVI_NR * (panels < most ? panels : most);
+    cut.packed_b = divide_up(widest * cut.deep, LINE) * LINE;
+    cut.packed_a = stride % CLASH == 0 ? divide_up(FVI_MR * cut.deep, LINE) * LINE : 0;
     plan_threads(p, threads, &cut);
     return cut;
 }
 
+/* A column whose numbers are adjacent is computed as a row: C' = B' A'. */
+static fvi_product as_row(const fvi_product *p)
+{
+    if (p->n != 1 || p->c_row != 1 || p->bias != NULL)
+        return *p;
+    fvi_product row = *p;
+    row.m = 1;
+    row.n = p->m;
+    row.a = p->b;
+    row.a_row = 1;
+    row.a_col = p->b_row;
+    row.b = p->a;
+    row.b_row = p->a_col;
+    row.b_col = p->a_row;
+    row.c_row = p->m;
+    return row;
+}
+
 size_t fvi_product_scratch(const fvi_product *p, int threads)
 {
-    const plan cut = make_plan(p, threads);
+    const fvi_product row = as_row(p);
+    const plan cut = make_plan(&row, threads);
     return cut.down * cut.across * (cut.packed_b + cut.packed_a) + 1;
 }
 
@@ -97,7 +121,10 @@ static void run_tiles(const fvi_product *p, const plan *cut, const block *at, si
         const size_t n = at->width - j < FVI_NR ? at->width - j : FVI_NR;
         if (at->last && p->bias != NULL)
             end.bias = p->bias + at->column + j;
-        if (j < at->direct)
+        if (j < at->direct && cut->turn)
+            fvi_turned_tile(rows, at->deep, a, a_row, a_col, b + j * p->b_col, p->b_col, c + j,
+                            p->c_row, &end);
+        else if (j < at->direct)
             fvi_tile_any(rows, n, at->deep, a, a_row, a_col, b + j, p->b_row, c + j, p->c_row,
                          &end);
         else
@@ -144,10 +171,11 @@ static void run_part(const fvi_product *p, const plan *cut, size_t part, fv_real
                   scratch + part * (cut->packed_b + cut->packed_a));
 }
 
-void fvi_product_run(const fvi_product *p, int threads, fv_real *scratch)
+void fvi_product_run(const fvi_product *given, int threads, fv_real *scratch)
 {
-    if (p->m == 0 || p->n == 0)
+    if (given->m == 0 || given->n == 0)
         return;
+    const fvi_product row = as_row(given), *p = &row;
     const plan cut = make_plan(p, threads);
     const size_t parts = cut.down * cut.across;
     if (parts == 1) {

@@ -71,9 +71,28 @@ FVI_INLINE fvi_vec fvi_splat(fv_real x)
     return x - (fvi_vec){0};
 }
 
-/* The first count numbers (fewer than FVI_WIDTH, or all), zeros after them; nothing else is touched. */
 #if defined(FVI_BYTES) && FVI_BYTES > 16
 #include <immintrin.h>
+#endif
+
+/* a * b + c, rounded once where the instruction set can, however the compiler optimises. */
+FVI_INLINE fvi_vec fvi_multiply_add(fvi_vec a, fvi_vec b, fvi_vec c)
+{
+#if defined(FVI_BYTES) && FVI_BYTES == 64 && defined(FV_F64)
+    return _mm512_fmadd_pd(a, b, c);
+#elif defined(FVI_BYTES) && FVI_BYTES == 64
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(FVI_BYTES) && FVI_BYTES == 32 && defined(FV_F64)
+    return _mm256_fmadd_pd(a, b, c);
+#elif defined(FVI_BYTES) && FVI_BYTES == 32
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* The first count numbers (fewer than FVI_WIDTH, or all), zeros after them; nothing else is touched. */
+#if defined(FVI_BYTES) && FVI_BYTES > 16
 #if FVI_BYTES == 64 && defined(FV_F64)
 #define FVI_MASK(count)            ((__mmask8)((1u << (count)) - 1))
 #define FVI_MASK_LOAD(x, mask)     _mm512_maskz_loadu_pd(mask, x)
@@ -252,9 +271,9 @@ FVI_INLINE void fvi_tile_loop(const int m, const bool wide, size_t n, size_t k, 
 #define X(i)                                                                                       \
     if (i < m) {                                                                                   \
         const fvi_vec s = fvi_splat(a[i * a_row]);                                                 \
-        x##i += s * u;                                                                             \
+        x##i = fvi_multiply_add(s, u, x##i);                                                       \
         if (wide)                                                                                  \
-            y##i += s * v;                                                                         \
+            y##i = fvi_multiply_add(s, v, y##i);                                                   \
     }
         FVI_ROWS(X)
 #undef X
