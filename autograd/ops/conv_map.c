@@ -6,7 +6,6 @@
  * follows from the sizes; threads share outputs only. A channel that meets few others (depthwise) needs no
  * windows: it is added tap by tap. */
 #include "autograd/ops/conv.h"
-#include "autograd/ops/rows.h"
 
 enum {
     PANEL = 1 << 16, /* numbers in the windows of a panel */
@@ -370,6 +369,18 @@ static void weight_unit(const cut *k, const job *j, size_t number, int threads, 
         }
 }
 
+/* Adds n products to running sums, of which fold_lanes makes one. */
+static void add_products(size_t n, const fv_real *restrict x, size_t step,
+                         const fv_real *restrict y, fv_real *restrict lane)
+{
+    size_t i = 0;
+    for (; step == 1 && i + FVI_LANES <= n; i += FVI_LANES)
+        for (size_t l = 0; l < FVI_LANES; l++)
+            lane[l] += x[i + l] * y[i + l];
+    for (size_t l = 0; i < n; i++, l = (l + 1) % FVI_LANES)
+        lane[l] += x[i * step] * y[i];
+}
+
 /* One narrow channel over all samples, tap by tap. */
 static void weight_by_taps(const cut *k, const job *j, size_t number, int threads, fv_real *scratch)
 {
@@ -381,16 +392,10 @@ static void weight_by_taps(const cut *k, const job *j, size_t number, int thread
         const fv_real *wide = j->wide + (sample * c->groups + number / c->narrow) * k->plane;
         for (size_t tap = 0; tap < k->taps; tap++) {
             cursor at = cursor_at(&c->w, 0);
-            fv_real sum = 0;
-            for (tap_run r; next_run(&c->w, &k->tap[tap], &at, k->places, &r);) {
-                const fv_real *from = wide + r.at, *dy = narrow + r.place;
-                if (stride == 1)
-                    sum += lane_dot(r.count, from, dy);
-                else
-                    for (size_t i = 0; i < r.count; i++)
-                        sum += from[i * stride] * dy[i];
-            }
-            j->out[number * k->taps + tap] += sum;
+            fv_real lane[FVI_LANES] = {0};
+            for (tap_run r; next_run(&c->w, &k->tap[tap], &at, k->places, &r);)
+                add_products(r.count, wide + r.at, stride, narrow + r.place, lane);
+            j->out[number * k->taps + tap] += fold_lanes(lane);
         }
     }
 }
