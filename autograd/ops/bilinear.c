@@ -111,7 +111,7 @@ static void spread_pairs(const fv_tape *t, const sizes *s, const panel *p, const
                 if (da != NULL)
                     da[at_a] += lane_dot(s->in_b, from, b + at_b);
                 for (size_t j = 0; db != NULL && j < s->in_b; j++)
-                    db[at_b + j] += a[at_a] * from[j];
+                    db[at_b + j] = fvi_fma(a[at_a], from[j], db[at_b + j]);
             }
     }
 }

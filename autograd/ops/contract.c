@@ -59,9 +59,9 @@ static walk walk_group(const contraction *c, const group *g)
 /* ---- without sums -------------------------------------------------------------------------------- */
 
 /* Sums keep the sign of a zero that is copied: 0 + -0 would lose it. */
-static inline fv_real sum_or(bool add, fv_real z, fv_real product)
+static inline fv_real sum_or(bool add, fv_real z, fv_real x, fv_real y)
 {
-    return add ? z + product : product;
+    return add ? fvi_fma(x, y, z) : x * y;
 }
 
 static void multiply_run(size_t n, const fv_real *x, ptrdiff_t x_step, const fv_real *y,
@@ -69,16 +69,16 @@ static void multiply_run(size_t n, const fv_real *x, ptrdiff_t x_step, const fv_
 {
     if (z_step == 1 && x_step == 1 && y_step == 1)
         for (size_t i = 0; i < n; i++)
-            z[i] = sum_or(add, z[i], x[i] * y[i]);
+            z[i] = sum_or(add, z[i], x[i], y[i]);
     else if (z_step == 1 && x_step == 1 && y_step == 0)
         for (size_t i = 0; i < n; i++)
-            z[i] = sum_or(add, z[i], x[i] * *y);
+            z[i] = sum_or(add, z[i], x[i], *y);
     else if (z_step == 1 && x_step == 0 && y_step == 1)
         for (size_t i = 0; i < n; i++)
-            z[i] = sum_or(add, z[i], *x * y[i]);
+            z[i] = sum_or(add, z[i], *x, y[i]);
     else
         for (size_t i = 0; i < n; i++, x += x_step, y += y_step, z += z_step)
-            *z = sum_or(add, *z, *x * *y);
+            *z = sum_or(add, *z, *x, *y);
 }
 
 /* z (+)= x y at each place of z. */
@@ -126,7 +126,8 @@ static fv_real dot(size_t n, const fv_real *x, ptrdiff_t x_step, const fv_real *
         return lane_dot(n, x, y);
     fv_real lane[FVI_LANES] = {0};
     for (size_t i = 0; i < n; i++)
-        lane[i % FVI_LANES] += x[(ptrdiff_t)i * x_step] * y[(ptrdiff_t)i * y_step];
+        lane[i % FVI_LANES] =
+            fvi_fma(x[(ptrdiff_t)i * x_step], y[(ptrdiff_t)i * y_step], lane[i % FVI_LANES]);
     return fold_lanes(lane);
 }
 
@@ -189,7 +190,7 @@ static void sum_in_lanes(fv_tape *t, const contraction *c, const fv_real *x, con
                 for (size_t r = 0; r < inner.runs; r++, walk_on(&inner, &in))
                     sum += dot(inner.n, from_x + in.at[1], inner.run[1], from_y + in.at[2],
                                inner.run[2]);
-                *to = sum_or(add, *to, sum);
+                *to = add ? *to + sum : sum;
             }
     }
 }

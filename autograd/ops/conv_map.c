@@ -6,6 +6,7 @@
  * follows from the sizes; threads share outputs only. A channel that meets few others (depthwise) needs no
  * windows: it is added tap by tap. */
 #include "autograd/ops/conv.h"
+#include "tensor/math.h"
 
 enum {
     PANEL = 1 << 16, /* numbers in the windows of a panel */
@@ -202,10 +203,10 @@ static void narrow_by_taps(const cut *k, const job *j, size_t number, int thread
             fv_real *restrict to = narrow + r.place;
             if (stride == 1)
                 for (size_t i = 0; i < r.count; i++)
-                    to[i] += factor * from[i];
+                    to[i] = fvi_fma(factor, from[i], to[i]);
             else
                 for (size_t i = 0; i < r.count; i++)
-                    to[i] += factor * from[i * stride];
+                    to[i] = fvi_fma(factor, from[i * stride], to[i]);
         }
     }
 }
@@ -299,10 +300,10 @@ static void wide_by_taps(const cut *k, const job *j, size_t number, int threads,
                 fv_real *restrict to = wide + r.at;
                 if (stride == 1)
                     for (size_t i = 0; i < r.count; i++)
-                        to[i] += factor * from[i];
+                        to[i] = fvi_fma(factor, from[i], to[i]);
                 else
                     for (size_t i = 0; i < r.count; i++)
-                        to[i * stride] += factor * from[i];
+                        to[i * stride] = fvi_fma(factor, from[i], to[i * stride]);
             }
         }
     }
@@ -376,9 +377,9 @@ static void add_products(size_t n, const fv_real *restrict x, size_t step,
     size_t i = 0;
     for (; step == 1 && i + FVI_LANES <= n; i += FVI_LANES)
         for (size_t l = 0; l < FVI_LANES; l++)
-            lane[l] += x[i + l] * y[i + l];
+            lane[l] = fvi_fma(x[i + l], y[i + l], lane[l]);
     for (size_t l = 0; i < n; i++, l = (l + 1) % FVI_LANES)
-        lane[l] += x[i * step] * y[i];
+        lane[l] = fvi_fma(x[i * step], y[i], lane[l]);
 }
 
 /* One narrow channel over all samples, tap by tap. */

@@ -4,7 +4,7 @@
  * adjacent, and multiplied with the weight laid out the same way [kernel * wide, narrow]. With one channel a
  * group (depthwise) rows are added tap by tap. What a row gets depends on its segment alone, not on chunks. */
 #include "autograd/ops/conv_segments.h"
-#include "autograd/ops/rows.h"
+#include "tensor/math.h"
 
 #include <string.h>
 
@@ -199,7 +199,7 @@ static void narrow_by_taps(const segment_map *c, const job *j, size_t number, in
         for (size_t k = first; k < end; k++, row += c->w.dilation) {
             const fv_real *restrict x = j->wide + row * d, *restrict weight = j->weight + k * d;
             for (size_t i = 0; i < d; i++)
-                y[i] += weight[i] * x[i];
+                y[i] = fvi_fma(weight[i], x[i], y[i]);
         }
     }
 }
@@ -282,7 +282,7 @@ static void wide_by_taps(const segment_map *c, const job *j, size_t number, int 
             fv_real *restrict x = j->out + row * d;
             const fv_real *restrict weight = j->weight + k * d;
             for (size_t i = 0; i < d; i++)
-                x[i] += weight[i] * y[i];
+                x[i] = fvi_fma(weight[i], y[i], x[i]);
         }
     }
 }
@@ -351,7 +351,7 @@ static void weight_by_taps(const fv_tape *t, const segment_map *c, const fv_real
                     const fv_real *restrict x = wide + row * d, *restrict y = narrow + r * d;
                     fv_real *restrict sum = laid + n * d;
                     for (size_t i = p.from; i < p.to; i++)
-                        sum[i] += x[i] * y[i];
+                        sum[i] = fvi_fma(x[i], y[i], sum[i]);
                 }
             }
         }
