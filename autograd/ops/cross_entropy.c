@@ -9,16 +9,11 @@
 
 typedef struct {
     const int32_t *labels; /* negative: the row is left out; NULL: the second input has chances */
-    const fv_real *weight; /* [classes], or NULL for ones */
+    const fv_real *weight; /* [classes], ones when none were given */
     double smoothing;
     double
         spread; /* with labels, what all classes get by smoothing: s / classes * sum of weights */
 } class_options;
-
-static fv_real weight_of(const class_options *o, size_t c)
-{
-    return o->weight ? o->weight[c] : 1;
-}
 
 /* ---- what the three share -------------------------------------------------------------------- */
 
@@ -78,10 +73,10 @@ static fvi_wide towards_label(const class_options *o, size_t classes, const fv_r
                               int32_t label, fv_real shift, fv_real *restrict scratch)
 {
     const double on = 1 - o->smoothing;
-    fvi_wide loss = on * (fvi_wide)(weight_of(o, (size_t)label) * (shift - x[label]));
+    fvi_wide loss = on * (fvi_wide)(o->weight[label] * (shift - x[label]));
     if (o->smoothing > 0) {
         for (size_t c = 0; c < classes; c++)
-            scratch[c] = weight_of(o, c) * (shift - x[c]);
+            scratch[c] = o->weight[c] * (shift - x[c]);
         loss += o->smoothing / (double)classes * (fvi_wide)lane_sum(classes, scratch);
     }
     return loss;
@@ -117,15 +112,11 @@ static void cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *dx, f
     const fv_real *restrict x = y->in[0]->value.data + r * classes, *restrict w = o->weight;
     fv_real *restrict to = dx;
     const fv_real log_sum = ((const fv_real *)y->saved)[r], dy = y->grad[0];
-    const fv_real on = (fv_real)(1 - o->smoothing) * weight_of(o, (size_t)label);
+    const fv_real on = (fv_real)(1 - o->smoothing) * o->weight[label];
     const fv_real all = dy * (on + (fv_real)o->spread);
     const fv_real each = dy * (fv_real)(o->smoothing / (double)classes);
-    if (w == NULL)
-        for (size_t c = 0; c < classes; c++)
-            to[c] += all * fvi_exp(x[c] - log_sum) - each;
-    else
-        for (size_t c = 0; c < classes; c++)
-            to[c] += fvi_fma(all, fvi_exp(x[c] - log_sum), -each * w[c]);
+    for (size_t c = 0; c < classes; c++)
+        to[c] += fvi_fma(all, fvi_exp(x[c] - log_sum), -each * w[c]);
     to[label] -= dy * on;
 }
 
@@ -177,9 +168,9 @@ static void nll_backward(fv_tape *t, fv_var *y)
         fv_real *restrict to = dx + r * classes;
         if (o->labels[r] < 0)
             continue;
-        to[o->labels[r]] -= dy * (fv_real)(1 - o->smoothing) * weight_of(o, (size_t)o->labels[r]);
+        to[o->labels[r]] -= dy * (fv_real)(1 - o->smoothing) * o->weight[o->labels[r]];
         for (size_t c = 0; o->smoothing > 0 && c < classes; c++)
-            to[c] -= dy * each * weight_of(o, c);
+            to[c] -= dy * each * o->weight[c];
     }
 }
 
@@ -195,17 +186,10 @@ FVI_OP(nll, "y = sum over rows of -x[label]", "", 4)
 
 /* ---- soft_cross_entropy: a class of chance 0 and log-chance -Inf is left out ------------------- */
 
-/* What the row aims at, class c. */
-static inline fv_real aim(const class_options *o, size_t classes, size_t c, fv_real target)
+/* Whether a class has no part in the row's loss. */
+static inline bool left_out(fv_real aim, fv_real log_chance)
 {
-    return weight_of(o, c) *
-           ((fv_real)(1 - o->smoothing) * target + (fv_real)(o->smoothing / (double)classes));
-}
-
-/* Whether class c has no part in the row's loss. */
-static inline bool left_out(fv_real aimed, fv_real log_chance)
-{
-    return fv_re(aimed) == 0 && fv_re(log_chance) == -(double)INFINITY;
+    return fv_re(aim) == 0 && fv_re(log_chance) == -(double)INFINITY;
 }
 
 /* saved: the log-sum-exp of each row */
@@ -213,13 +197,16 @@ static fvi_wide soft_cross_entropy_row(const fv_var *y, size_t r, fv_real *scrat
 {
     const class_options *o = y->options;
     const size_t classes = fvi_columns(y->in[0]);
-    const fv_real *x = y->in[0]->value.data + r * classes;
-    const fv_real *target = y->in[1]->value.data + r * classes;
-    *saved = log_sum_exp(classes, x, scratch);
+    const fv_real *restrict x = y->in[0]->value.data + r * classes, *restrict w = o->weight;
+    const fv_real *restrict target = y->in[1]->value.data + r * classes;
+    const fv_real on = (fv_real)(1 - o->smoothing),
+                  each = (fv_real)(o->smoothing / (double)classes);
+    const fv_real log_sum = log_sum_exp(classes, x, scratch);
     for (size_t c = 0; c < classes; c++) {
-        const fv_real aimed = aim(o, classes, c, target[c]);
-        scratch[c] = left_out(aimed, x[c] - *saved) ? 0 : aimed * (*saved - x[c]);
+        const fv_real aim = w[c] * (on * target[c] + each), log_chance = x[c] - log_sum;
+        scratch[c] = left_out(aim, log_chance) ? 0 : -aim * log_chance;
     }
+    *saved = log_sum;
     return (fvi_wide)lane_sum(classes, scratch);
 }
 
@@ -235,17 +222,17 @@ static void soft_cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *
     const size_t classes = fvi_columns(y->in[0]);
     const fv_real *restrict x = y->in[0]->value.data + r * classes;
     const fv_real *restrict target = y->in[1]->value.data + r * classes;
+    const fv_real *restrict w = o->weight;
     const fv_real log_sum = ((const fv_real *)y->saved)[r], dy = y->grad[0];
-    const fv_real on = dy * (fv_real)(1 - o->smoothing);
-    fv_real all = 0;
-    for (size_t c = 0; c < classes; c++)
-        all += aim(o, classes, c, target[c]);
+    const fv_real on = (fv_real)(1 - o->smoothing),
+                  each = (fv_real)(o->smoothing / (double)classes);
+    const fv_real all = on * lane_dot(classes, w, target) + (fv_real)o->spread;
     for (size_t c = 0; dx != NULL && c < classes; c++)
-        dx[c] += dy * fvi_fma(all, fvi_exp(x[c] - log_sum), -aim(o, classes, c, target[c]));
+        dx[c] += dy * fvi_fma(all, fvi_exp(x[c] - log_sum), -w[c] * (on * target[c] + each));
     for (size_t c = 0; dtarget != NULL && c < classes; c++) {
         const fv_real log_chance = x[c] - log_sum;
-        if (!left_out(aim(o, classes, c, target[c]), log_chance))
-            dtarget[c] -= on * weight_of(o, c) * log_chance;
+        dtarget[c] -=
+            left_out(w[c] * (on * target[c] + each), log_chance) ? 0 : dy * on * w[c] * log_chance;
     }
 }
 
@@ -279,8 +266,12 @@ static bool of_classes(fv_tape *t, const char *op, const fv_var *x,
                          .weight = opts ? opts->class_weight : NULL};
     if (!(o->smoothing >= 0 && o->smoothing < 1))
         fv_refuse(t, op, "smoothing %s, expected 0 <= s < 1", fvi_number(text, o->smoothing, 6));
+    fv_real *ones = o->weight == NULL ? fvi_tape_take(t, classes, sizeof *ones) : NULL;
+    for (size_t c = 0; ones != NULL && c < classes; c++)
+        ones[c] = 1;
+    o->weight = ones != NULL ? ones : o->weight;
     for (size_t c = 0; c < classes && fv_tape_ok(t); c++) {
-        const double w = (double)fv_re(weight_of(o, c));
+        const double w = (double)fv_re(o->weight[c]);
         if (!(w >= 0 && isfinite(w)))
             fv_refuse(t, op, "weight %s of class %zu, expected 0 or more", fvi_number(text, w, 6),
                       c);
@@ -304,7 +295,7 @@ static fv_var *of_labels(fv_tape *t, fvi_op_id id, const char *op, fv_var *x, co
         if (labels[r] >= 0 && (size_t)labels[r] >= fvi_columns(x))
             return fv_refuse(t, op, "label %d of row %zu is not below the %zu classes of %s",
                              (int)labels[r], r, fvi_columns(x), fv_describe(t, x));
-        counted += labels[r] >= 0 ? (double)fv_re(weight_of(&o, (size_t)labels[r])) : 0;
+        counted += labels[r] >= 0 ? (double)fv_re(o.weight[labels[r]]) : 0;
     }
     if (count != NULL)
         *count = counted;

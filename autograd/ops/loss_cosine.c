@@ -69,9 +69,9 @@ static void cosine_embedding_backward(fv_tape *t, fv_var *y)
             const fv_real across = dcos / s.root;
             const fv_real along_a = dcos * s.cosine / s.aa, along_b = dcos * s.cosine / s.bb;
             for (size_t i = 0; da != NULL && i < d; i++)
-                da[r * d + i] += across * b[i] - along_a * a[i];
+                da[r * d + i] += fvi_fma(across, b[i], -along_a * a[i]);
             for (size_t i = 0; db != NULL && i < d; i++)
-                db[r * d + i] += across * a[i] - along_b * b[i];
+                db[r * d + i] += fvi_fma(across, a[i], -along_b * b[i]);
         }
     }
 }

@@ -273,7 +273,7 @@ static inline fv_real bce_with_logits_term(const block *b, size_t i)
     const fv_real x = b->x[i], p = b->target[i], both = bce_log(bce_exp(x));
     const fv_real miss = (fv_re(x) < 0 ? -x : 0) + both; /* -log sigmoid(x) */
     const fv_real false_alarm = (fv_re(x) < 0 ? 0 : x) + both;
-    return b->weight[i] * p * miss + (1 - p) * false_alarm;
+    return fvi_fma(b->weight[i] * p, miss, (1 - p) * false_alarm);
 }
 
 /* dx = ((1 - target) sigmoid(x) - weight target sigmoid(-x)) dy,
@@ -282,7 +282,7 @@ static inline fv_real bce_with_logits_slope(const block *b, size_t i)
 {
     const fv_real x = b->x[i], p = b->target[i], e = bce_exp(x), share = 1 / (1 + e);
     const fv_real yes = fv_re(x) < 0 ? e * share : share, no = fv_re(x) < 0 ? share : e * share;
-    return (1 - p) * yes - b->weight[i] * p * no;
+    return fvi_fma(1 - p, yes, -b->weight[i] * p * no);
 }
 
 static inline fv_real bce_with_logits_target_slope(const block *b, size_t i)

@@ -66,28 +66,15 @@ static inline void row_backward(const normed *v, size_t r, bool centred, const f
     const size_t d = v->d;
     const fv_real *restrict x = v->x + r * d, *restrict w = v->weight;
     const fv_real mean = v->saved[2 * r], scale = v->saved[2 * r + 1];
-    fv_real sum[FVI_LANES] = {0}, product[FVI_LANES] = {0};
     for (size_t i = 0; dw != NULL && i < d; i++) {
         dw[i] += dy[i] * ((x[i] - mean) * scale);
         db[i] += dy[i];
     }
     if (dx == NULL)
         return;
-    size_t i = 0;
-    for (; i + FVI_LANES <= d; i += FVI_LANES)
-        for (int l = 0; l < FVI_LANES; l++) {
-            const fv_real g = dy[i + (size_t)l] * w[i + (size_t)l];
-            sum[l] += g;
-            product[l] = fvi_fma(g, x[i + (size_t)l] - mean, product[l]);
-        }
-    for (; i < d; i++) {
-        const fv_real g = dy[i] * w[i];
-        sum[i % FVI_LANES] += g;
-        product[i % FVI_LANES] = fvi_fma(g, x[i] - mean, product[i % FVI_LANES]);
-    }
-    const fv_real mean_g = centred ? fold_lanes(sum) / (fv_real)d : 0;
-    const fv_real slope = fold_lanes(product) / (fv_real)d * scale * scale;
-    for (i = 0; i < d; i++)
+    const fv_real mean_g = centred ? lane_dot(d, dy, w) / (fv_real)d : 0;
+    const fv_real slope = lane_product(d, dy, w, x, mean) / (fv_real)d * scale * scale;
+    for (size_t i = 0; i < d; i++)
         dx[i] += scale * fvi_fma(mean - x[i], slope, fvi_fma(dy[i], w[i], -mean_g));
 }
 

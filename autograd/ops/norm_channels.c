@@ -62,26 +62,6 @@ static bool group_norm_forward(fv_tape *t, fv_var *y)
     return true;
 }
 
-/* The sums of e = a - a_mean and of e * (x - mean) over n numbers. */
-static void sum_both(size_t n, const fv_real *restrict a, fv_real a_mean, const fv_real *restrict x,
-                     fv_real mean, fv_real *sum, fv_real *product)
-{
-    fv_real plain[FVI_LANES] = {0}, times[FVI_LANES] = {0};
-    size_t i = 0;
-    for (; i + FVI_LANES <= n; i += FVI_LANES)
-        for (int l = 0; l < FVI_LANES; l++) {
-            const fv_real e = a[i + (size_t)l] - a_mean;
-            plain[l] += e;
-            times[l] += e * (x[i + (size_t)l] - mean);
-        }
-    for (; i < n; i++) {
-        plain[i % FVI_LANES] += a[i] - a_mean;
-        times[i % FVI_LANES] += (a[i] - a_mean) * (x[i] - mean);
-    }
-    *sum = fold_lanes(plain);
-    *product = fold_lanes(times);
-}
-
 /* One group: leaves the sums of dy and of dy * n of each of its channels in sums, and adds to dx. */
 static void group_backward(const fv_var *y, channel_view v, size_t g, fv_real *sums, fv_real *dx)
 {
@@ -94,8 +74,8 @@ static void group_backward(const fv_var *y, channel_view v, size_t g, fv_real *s
         const size_t at = g * d + i * v.inner;
         const fv_real w = of_channel(y->in[1], g % o->groups * each + i, 1);
         fv_real *sum = sums + 2 * (g * each + i);
-        sum_both(v.inner, y->grad + at, 0, y->in[0]->value.data + at, mean, sum, sum + 1);
-        sum[1] *= scale;
+        sum[0] = lane_sum(v.inner, y->grad + at);
+        sum[1] = scale * lane_about(v.inner, y->grad + at, 0, y->in[0]->value.data + at, mean);
         mean_g += sum[0] * w;
         slope += sum[1] * w;
     }
@@ -107,7 +87,7 @@ static void group_backward(const fv_var *y, channel_view v, size_t g, fv_real *s
         const fv_real *restrict x = y->in[0]->value.data + at, *restrict dy = y->grad + at;
         fv_real *restrict to = dx + at;
         for (size_t j = 0; j < v.inner; j++)
-            to[j] += scale * (dy[j] * w - mean_g - (x[j] - mean) * slope);
+            to[j] += scale * fvi_fma(mean - x[j], slope, fvi_fma(dy[j], w, -mean_g));
     }
 }
 
@@ -195,7 +175,7 @@ static batch batch_of(const fv_var *y)
                    zeros};
 }
 
-/* Adds e = a - a_mean and e * (x - mean), summed over some samples, to sum and product [channels]. */
+/* Adds a and (a - a_mean) * (x - mean), summed over some samples, to sum and product [channels]. */
 static void add_sums(channel_view v, part samples, const fv_real *restrict a,
                      const fv_real *restrict a_mean, const fv_real *restrict x,
                      const fv_real *restrict mean, fvi_wide *restrict sum,
@@ -203,20 +183,15 @@ static void add_sums(channel_view v, part samples, const fv_real *restrict a,
 {
     for (size_t s = samples.from; s < samples.to; s++) {
         const size_t at = s * v.channels * v.inner;
-        if (v.inner == 1) {
-            for (size_t c = 0; c < v.channels; c++) {
-                const fv_real e = a[at + c] - a_mean[c];
-                sum[c] += e;
-                product[c] += (fvi_wide)e * (x[at + c] - mean[c]);
-            }
-            continue;
+        for (size_t c = 0; v.inner == 1 && c < v.channels; c++) {
+            sum[c] += (fvi_wide)a[at + c];
+            product[c] += (fvi_wide)(a[at + c] - a_mean[c]) * (fvi_wide)(x[at + c] - mean[c]);
         }
-        for (size_t c = 0; c < v.channels; c++) {
-            fv_real plain, times;
-            sum_both(v.inner, a + at + c * v.inner, a_mean[c], x + at + c * v.inner, mean[c],
-                     &plain, &times);
-            sum[c] += plain;
-            product[c] += times;
+        for (size_t c = 0; v.inner > 1 && c < v.channels; c++) {
+            const fv_real *run = a + at + c * v.inner;
+            sum[c] += (fvi_wide)lane_sum(v.inner, run);
+            product[c] +=
+                (fvi_wide)lane_about(v.inner, run, a_mean[c], x + at + c * v.inner, mean[c]);
         }
     }
 }

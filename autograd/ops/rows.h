@@ -37,19 +37,39 @@ static inline fv_real lane_dot(size_t n, const fv_real *restrict a, const fv_rea
     return fold_lanes(lane);
 }
 
-/* The sum of (x - mean)^2. */
-static inline fv_real lane_squares(size_t n, const fv_real *restrict x, fv_real mean)
+/* The sum of (a - a_mean) * (x - mean). */
+static inline fv_real lane_about(size_t n, const fv_real *restrict a, fv_real a_mean,
+                                 const fv_real *restrict x, fv_real mean)
 {
     fv_real lane[FVI_LANES] = {0};
     size_t i = 0;
     for (; i + FVI_LANES <= n; i += FVI_LANES)
-        for (int l = 0; l < FVI_LANES; l++) {
-            const fv_real e = x[i + (size_t)l] - mean;
-            lane[l] = fvi_fma(e, e, lane[l]);
-        }
+        for (int l = 0; l < FVI_LANES; l++)
+            lane[l] = fvi_fma(a[i + (size_t)l] - a_mean, x[i + (size_t)l] - mean, lane[l]);
     for (; i < n; i++)
-        lane[i % FVI_LANES] = fvi_fma(x[i] - mean, x[i] - mean, lane[i % FVI_LANES]);
+        lane[i % FVI_LANES] = fvi_fma(a[i] - a_mean, x[i] - mean, lane[i % FVI_LANES]);
     return fold_lanes(lane);
+}
+
+/* The sum of a * b * (x - mean). */
+static inline fv_real lane_product(size_t n, const fv_real *restrict a, const fv_real *restrict b,
+                                   const fv_real *restrict x, fv_real mean)
+{
+    fv_real lane[FVI_LANES] = {0};
+    size_t i = 0;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++)
+            lane[l] =
+                fvi_fma(a[i + (size_t)l] * b[i + (size_t)l], x[i + (size_t)l] - mean, lane[l]);
+    for (; i < n; i++)
+        lane[i % FVI_LANES] = fvi_fma(a[i] * b[i], x[i] - mean, lane[i % FVI_LANES]);
+    return fold_lanes(lane);
+}
+
+/* The sum of (x - mean)^2. */
+static inline fv_real lane_squares(size_t n, const fv_real *restrict x, fv_real mean)
+{
+    return lane_about(n, x, mean, x, mean);
 }
 
 /* Writes e = exp(x - shift), and gives their sum. */

@@ -10,22 +10,20 @@ static int axis_of(const fv_var *y)
     return *(const int *)y->options;
 }
 
-/* One pass of the search over a row: sum and count of what is above tau. A NaN is above all. */
+/* One pass of the search over a row: count and sum of what is above tau. A NaN is above all. */
 static size_t above(size_t n, const fv_real *restrict x, fv_real shift, fv_real tau, fv_real *sum)
 {
     fv_real lane[FVI_LANES] = {0};
     size_t count = 0, i = 0;
-    for (; i + FVI_LANES <= n; i += FVI_LANES)
+    for (; i < n; i++)
+        count += (size_t) !(fv_re(x[i] - shift) <= fv_re(tau));
+    for (i = 0; i + FVI_LANES <= n; i += FVI_LANES)
         for (int l = 0; l < FVI_LANES; l++) {
             const fv_real e = x[i + (size_t)l] - shift;
             lane[l] += fv_re(e) <= fv_re(tau) ? 0 : e;
-            count += (size_t) !(fv_re(e) <= fv_re(tau));
         }
-    for (; i < n; i++) {
-        const fv_real e = x[i] - shift;
-        lane[i % FVI_LANES] += fv_re(e) <= fv_re(tau) ? 0 : e;
-        count += (size_t) !(fv_re(e) <= fv_re(tau));
-    }
+    for (; i < n; i++)
+        lane[i % FVI_LANES] += fv_re(x[i] - shift) <= fv_re(tau) ? 0 : x[i] - shift;
     *sum = fold_lanes(lane);
     return count;
 }
