@@ -231,8 +231,8 @@ static void soft_cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *
         dx[c] += dy * fvi_fma(all, fvi_exp(x[c] - log_sum), -w[c] * (on * target[c] + each));
     for (size_t c = 0; dtarget != NULL && c < classes; c++) {
         const fv_real log_chance = x[c] - log_sum;
-        dtarget[c] -=
-            left_out(w[c] * (on * target[c] + each), log_chance) ? 0 : dy * on * w[c] * log_chance;
+        const fv_real slope = left_out(w[c] * (on * target[c] + each), log_chance) ? 0 : log_chance;
+        dtarget[c] = fvi_fma(-dy * on * w[c], slope, dtarget[c]);
     }
 }
 

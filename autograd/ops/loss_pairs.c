@@ -94,29 +94,38 @@ static void add_slopes(fv_tape *t, fv_var *y, fv_real *to,
     }
 }
 
+/* In lanes. The terms stand in memory, so that no product among them is fused with the sum. */
+static fvi_wide sum_of_terms(size_t n, const fvi_wide *restrict term)
+{
+    fvi_wide lane[FVI_LANES] = {0};
+    size_t i = 0;
+    for (; i + FVI_LANES <= n; i += FVI_LANES)
+        for (int l = 0; l < FVI_LANES; l++)
+            lane[l] += term[i + (size_t)l];
+    for (; i < n; i++)
+        lane[i % FVI_LANES] += term[i];
+    for (int half = FVI_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
 #define ADD_SLOPES(function, slope)                                                                \
     static void function(const block *b, fv_real dy, fv_real *to)                                  \
     {                                                                                              \
         fv_real *restrict out = to;                                                                \
         for (size_t i = 0; i < b->n; i++)                                                          \
-            out[i] += dy * slope(b, i);                                                            \
+            out[i] = fvi_fma(dy, slope(b, i), out[i]);                                             \
     }
 
 /* name_forward and name_backward from name_term(block, i) and its slopes, for x and for the target. */
 #define PAIR_LOSS(name)                                                                            \
     static fvi_wide name##_sum(const block *b)                                                     \
     {                                                                                              \
-        fvi_wide lane[FVI_LANES] = {0};                                                            \
-        size_t i = 0;                                                                              \
-        for (; i + FVI_LANES <= b->n; i += FVI_LANES)                                              \
-            for (int l = 0; l < FVI_LANES; l++)                                                    \
-                lane[l] += (fvi_wide)name##_term(b, i + (size_t)l);                                \
-        for (; i < b->n; i++)                                                                      \
-            lane[i % FVI_LANES] += (fvi_wide)name##_term(b, i);                                    \
-        for (int half = FVI_LANES / 2; half > 0; half /= 2)                                        \
-            for (int l = 0; l < half; l++)                                                         \
-                lane[l] += lane[l + half];                                                         \
-        return lane[0];                                                                            \
+        fvi_wide term[BLOCK];                                                                      \
+        for (size_t i = 0; i < b->n; i++)                                                          \
+            term[i] = (fvi_wide)name##_term(b, i);                                                 \
+        return sum_of_terms(b->n, term);                                                           \
     }                                                                                              \
     ADD_SLOPES(name##_to_x, name##_slope)                                                          \
     ADD_SLOPES(name##_to_target, name##_target_slope)                                              \
@@ -200,8 +209,9 @@ FVI_OP(l1, "y = sum |x - target|", "", 4)
 
 static inline fv_real huber_term(const block *b, size_t i)
 {
-    const fv_real e = fvi_abs(b->x[i] - b->target[i]), delta = b->constant;
-    return fv_re(e) <= fv_re(delta) ? e * e / 2 : delta * (e - delta / 2);
+    const fv_real e = fvi_abs(b->x[i] - b->target[i]);
+    const fv_real most = fv_re(e) > fv_re(b->constant) ? b->constant : e;
+    return most * (e - most / 2);
 }
 
 /* dx = (x - target) between -delta and delta, dy; dtarget = -dx */
@@ -229,8 +239,8 @@ FVI_OP(huber, "y = sum (e <= delta ? e^2 / 2 : delta (e - delta / 2)), e = |x - 
 
 static inline fv_real kl_div_term(const block *b, size_t i)
 {
-    const fv_real p = b->target[i], term = p * (fvi_log(p) - b->x[i]);
-    return fv_re(p) == 0 ? 0 : term;
+    const fv_real p = b->target[i], gap = fvi_log(p) - b->x[i];
+    return p * (fv_re(p) == 0 ? 0 : gap);
 }
 
 /* dx = -target dy, dtarget = (ln target + 1 - x) dy */

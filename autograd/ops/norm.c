@@ -67,7 +67,7 @@ static inline void row_backward(const normed *v, size_t r, bool centred, const f
     const fv_real *restrict x = v->x + r * d, *restrict w = v->weight;
     const fv_real mean = v->saved[2 * r], scale = v->saved[2 * r + 1];
     for (size_t i = 0; dw != NULL && i < d; i++) {
-        dw[i] += dy[i] * ((x[i] - mean) * scale);
+        dw[i] = fvi_fma(dy[i], (x[i] - mean) * scale, dw[i]);
         db[i] += dy[i];
     }
     if (dx == NULL)
@@ -204,7 +204,7 @@ static void l2_normalize_strip(const fv_var *y, strip s, fv_real *dx)
         sum[0] = lane_squares(s.n, x, 0);
     for (size_t i = 0; s.step > 1 && i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
-            sum[j] += x[i * s.step + j] * x[i * s.step + j];
+            sum[j] = fvi_fma(x[i * s.step + j], x[i * s.step + j], sum[j]);
     for (size_t j = 0; j < s.width; j++) {
         length[j] = fvi_sqrt(sum[j]);
         sum[j] = fv_re(length[j]) < o->eps ? (fv_real)o->eps : length[j];
@@ -229,7 +229,7 @@ static void l2_normalize_strip_backward(const fv_var *y, strip s, fv_real *dx)
         dot[0] = lane_dot(s.n, out, dy);
     for (size_t i = 0; s.step > 1 && i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
-            dot[j] += out[i * s.step + j] * dy[i * s.step + j];
+            dot[j] = fvi_fma(out[i * s.step + j], dy[i * s.step + j], dot[j]);
     for (size_t j = 0; j < s.width; j++) {
         const bool below = fv_re(length[j]) < o->eps;
         dot[j] = below ? 0 : dot[j];

@@ -76,8 +76,8 @@ static void group_backward(const fv_var *y, channel_view v, size_t g, fv_real *s
         fv_real *sum = sums + 2 * (g * each + i);
         sum[0] = lane_sum(v.inner, y->grad + at);
         sum[1] = scale * lane_about(v.inner, y->grad + at, 0, y->in[0]->value.data + at, mean);
-        mean_g += sum[0] * w;
-        slope += sum[1] * w;
+        mean_g = fvi_fma(sum[0], w, mean_g);
+        slope = fvi_fma(sum[1], w, slope);
     }
     mean_g /= (fv_real)d;
     slope *= scale / (fv_real)d;
@@ -175,6 +175,16 @@ static batch batch_of(const fv_var *y)
                    zeros};
 }
 
+/* sum + x * y, rounded once. */
+static inline fvi_wide wide_fma(fvi_wide x, fvi_wide y, fvi_wide sum)
+{
+#if defined(FV_COMPLEX) || !defined(__FMA__)
+    return sum + x * y;
+#else
+    return __builtin_fma(x, y, sum);
+#endif
+}
+
 /* Adds a and (a - a_mean) * (x - mean), summed over some samples, to sum and product [channels]. */
 static void add_sums(channel_view v, part samples, const fv_real *restrict a,
                      const fv_real *restrict a_mean, const fv_real *restrict x,
@@ -185,7 +195,7 @@ static void add_sums(channel_view v, part samples, const fv_real *restrict a,
         const size_t at = s * v.channels * v.inner;
         for (size_t c = 0; v.inner == 1 && c < v.channels; c++) {
             sum[c] += (fvi_wide)a[at + c];
-            product[c] += (fvi_wide)(a[at + c] - a_mean[c]) * (fvi_wide)(x[at + c] - mean[c]);
+            product[c] = wide_fma(a[at + c] - a_mean[c], x[at + c] - mean[c], product[c]);
         }
         for (size_t c = 0; v.inner > 1 && c < v.channels; c++) {
             const fv_real *run = a + at + c * v.inner;

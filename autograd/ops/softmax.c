@@ -69,7 +69,7 @@ static void softmax_strip_backward(const fv_var *y, strip s, fv_real *dx)
     fv_real dot[FVI_ABREAST] = {0};
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
-            dot[j] += out[i * s.step + j] * dy[i * s.step + j];
+            dot[j] = fvi_fma(out[i * s.step + j], dy[i * s.step + j], dot[j]);
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
             to[i * s.step + j] += out[i * s.step + j] * (dy[i * s.step + j] - dot[j]);
