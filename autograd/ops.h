@@ -135,7 +135,7 @@ fv_var *fv_outer(fv_tape *t, fv_var *a, fv_var *b);
 fv_var *fv_dot(fv_tape *t, fv_var *a, fv_var *b);
 /* Einstein's summation for one or two operands (b may be NULL): "bij,bjk->bik", "ij->ji",
  * "ii->i", "..ij,..jk->..ik" with three dots; without "->" the result has the letters that occur
- * once, in alphabetical order. */
+ * once, in alphabetical order. An axis of size 1 repeats; dots that the result lacks are summed. */
 fv_var *fv_einsum(fv_tape *t, const char *notation, fv_var *a, fv_var *b);
 
 /* ---- reductions: over axes, NULL = all ------------------------------------------------------- */
@@ -407,11 +407,12 @@ fv_var *fv_adaptive_avg_pool(fv_tape *t, fv_var *x, const size_t *sizes);
 /* Windows as columns: [samples, channels, height, width] -> [samples, channels * window,
  * places]; also one spatial axis. */
 fv_var *fv_unfold(fv_tape *t, fv_var *x, const fv_conv_opts *opts);
-/* Its transpose: columns added up into [samples, channels, sizes ..]. */
+/* Its transpose: columns added up into [samples, channels, sizes ..]; two spatial axes when
+ * opts->kernel[1] is set, else one. */
 fv_var *fv_fold(fv_tape *t, fv_var *x, const size_t *sizes, const fv_conv_opts *opts);
 /* On segments: x [rows, in] -> [rows', out], a segment at a time, so that no window crosses a
- * border; *out gets the segments of the result (NULL allowed when the lengths stay). weight
- * [out, in / groups, kernel]. */
+ * border; *out gets the segments of the result (NULL allowed when the lengths stay), with no rows
+ * for a segment that is empty or shorter than the window. weight [out, in / groups, kernel]. */
 fv_var *fv_segment_conv(fv_tape *t, fv_var *x, const fv_segments *segments, fv_var *weight,
                         fv_var *bias, const fv_conv_opts *opts, const fv_segments **out);
 fv_var *fv_segment_conv_transpose(fv_tape *t, fv_var *x, const fv_segments *segments,
