@@ -285,7 +285,8 @@ fv_var *fv_pack(fv_tape *t, fv_var *x, const fv_segments *segments);
  * segment longer than time is an error. */
 fv_var *fv_unpack(fv_tape *t, fv_var *x, const fv_segments *segments, size_t time);
 
-/* ---- softmax and its family, over an axis ---------------------------------------------------- */
+/* ---- softmax and its family, over an axis ------------------------------------------------------
+ * A row of nothing but -INFINITY gives zeros without a gradient (log_softmax: NaN). */
 
 fv_var *fv_softmax(fv_tape *t, fv_var *x, int axis);          /* e^x / sum e^x */
 fv_var *fv_log_softmax(fv_tape *t, fv_var *x, int axis);      /* x - ln(sum e^x) */
@@ -354,7 +355,8 @@ fv_var *fv_mse_sum(fv_tape *t, fv_var *x, fv_var *target,
 fv_var *fv_l1_sum(fv_tape *t, fv_var *x, fv_var *target, double *count); /* |x - target| */
 /* With e = |x - target|: e^2 / 2 up to delta, delta (e - delta / 2) beyond. Huber, 1964. */
 fv_var *fv_huber_sum(fv_tape *t, fv_var *x, fv_var *target, double delta, double *count);
-/* target (ln target - x) for log-chances x, 0 where target is 0; count: the rows. */
+/* target (ln target - x) for log-chances x, 0 without a gradient where target is 0; count: the
+ * rows. */
 fv_var *fv_kl_div_sum(fv_tape *t, fv_var *x, fv_var *target, double *count);
 /* Rows of a and b [rows, d]: 1 - cos where label is 1, max(0, cos - margin) where it is -1;
  * count: the rows. */

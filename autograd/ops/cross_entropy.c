@@ -116,7 +116,7 @@ static void cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *dx, f
     const fv_real all = dy * (on + (fv_real)o->spread);
     const fv_real each = dy * (fv_real)(o->smoothing / (double)classes);
     for (size_t c = 0; c < classes; c++)
-        to[c] += fvi_fma(all, fvi_exp(x[c] - log_sum), -each * w[c]);
+        to[c] += fvi_fma(all, exp_of_shifted(x[c] - log_sum), -each * w[c]);
     to[label] -= dy * on;
 }
 
@@ -228,7 +228,7 @@ static void soft_cross_entropy_row_backward(const fv_var *y, size_t r, fv_real *
                   each = (fv_real)(o->smoothing / (double)classes);
     const fv_real all = on * lane_dot(classes, w, target) + (fv_real)o->spread;
     for (size_t c = 0; dx != NULL && c < classes; c++)
-        dx[c] += dy * fvi_fma(all, fvi_exp(x[c] - log_sum), -w[c] * (on * target[c] + each));
+        dx[c] += dy * fvi_fma(all, exp_of_shifted(x[c] - log_sum), -w[c] * (on * target[c] + each));
     for (size_t c = 0; dtarget != NULL && c < classes; c++) {
         const fv_real log_chance = x[c] - log_sum;
         const fv_real slope = left_out(w[c] * (on * target[c] + each), log_chance) ? 0 : log_chance;

@@ -41,7 +41,7 @@ static fv_real never(void)
     return (fv_real)-INFINITY;
 }
 
-/* Numbers of scratch that a sample with so many states needs, and the bytes of its classes. */
+/* Numbers of scratch that a sample with so many states needs. */
 static size_t scratch_of(size_t states)
 {
     return 5 * (states + 2 * AROUND);
@@ -71,7 +71,8 @@ static inline fv_real add_logs(fv_real a, fv_real b, fv_real c)
     fv_real most = fv_re(a) > fv_re(b) ? a : b;
     most = fv_re(c) > fv_re(most) ? c : most;
     most = fv_re(most) == -(double)INFINITY ? 0 : fv_re(most);
-    return most + fvi_log(fvi_exp(a - most) + fvi_exp(b - most) + fvi_exp(c - most));
+    return most +
+           fvi_log(exp_of_shifted(a - most) + exp_of_shifted(b - most) + exp_of_shifted(c - most));
 }
 
 /* Takes the largest number off all, unless it is -Inf; gives what was taken. */
@@ -211,7 +212,7 @@ static void backward_sample(const sample *a, const fv_real *alpha, const double 
         taken += take_off(a->states, now);
         const fv_real rest = (fv_real)(loss + (shift[r] + taken));
         for (size_t i = 0; i < a->states; i++)
-            share[i] = fvi_exp(reached[i] + now[i] + rest);
+            share[i] = exp_of_shifted(reached[i] + now[i] + rest);
         for (size_t i = 0; i < a->states; i++) {
             dx[r * a->classes + a->class_of[i]] -= dy * share[i];
             beta[i] = now[i] + x[a->class_of[i]];

@@ -268,19 +268,18 @@ FVI_OP(kl_div, "y = sum target (ln target - x)", "Kullback and Leibler, 1951", 4
 /* exp(-|x|) */
 static inline fv_real bce_exp(fv_real x)
 {
-    return fvi_exp(fv_re(x) < 0 ? x : -x);
+    return exp_of_shifted(fv_re(x) < 0 ? x : -x);
 }
 
-/* ln(1 + e); what 1 + e rounds away is put back */
-static inline fv_real bce_log(fv_real e)
+/* ln(1 + exp(-|x|)), which -log sigmoid(x) and -log sigmoid(-x) have both */
+static inline fv_real bce_both(fv_real x)
 {
-    const fv_real u = 1 + e;
-    return fvi_log(u) + (e - (u - 1)) / u;
+    return fvi_softplus(fv_re(x) < 0 ? x : -x);
 }
 
 static inline fv_real bce_with_logits_term(const block *b, size_t i)
 {
-    const fv_real x = b->x[i], p = b->target[i], both = bce_log(bce_exp(x));
+    const fv_real x = b->x[i], p = b->target[i], both = bce_both(x);
     const fv_real miss = (fv_re(x) < 0 ? -x : 0) + both; /* -log sigmoid(x) */
     const fv_real false_alarm = (fv_re(x) < 0 ? 0 : x) + both;
     return fvi_fma(b->weight[i] * p, miss, (1 - p) * false_alarm);
@@ -297,7 +296,7 @@ static inline fv_real bce_with_logits_slope(const block *b, size_t i)
 
 static inline fv_real bce_with_logits_target_slope(const block *b, size_t i)
 {
-    const fv_real x = b->x[i], both = bce_log(bce_exp(x));
+    const fv_real x = b->x[i], both = bce_both(x);
     const fv_real miss = (fv_re(x) < 0 ? -x : 0) + both;
     return b->weight[i] * miss - ((fv_re(x) < 0 ? 0 : x) + both);
 }

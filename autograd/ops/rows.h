@@ -7,20 +7,34 @@
 #include "autograd/ops/walk.h"
 #include "tensor/math.h"
 
-/* The largest number, without its tangent; NaN is passed over, and of none it is -Inf. */
+/* exp of what is shifted by a largest number, or a log-sum-exp: at most about 1. In float it gives 0
+ * instead of denormals, below 1e-38. */
+static inline fv_real exp_of_shifted(fv_real x)
+{
+#if defined(FV_COMPLEX) || defined(FV_F64)
+    return fvi_exp(x);
+#else
+    return fvi_exp_normal(x);
+#endif
+}
+
+/* The largest number, without its tangent; NaN is passed over, and of none it is -Inf. No order of
+ * looking changes it, so there may be many lanes. */
 static inline fv_real lane_max(size_t n, const fv_real *restrict x)
 {
-    fv_real lane[FVI_LANES];
+    enum { MANY = 4 * FVI_LANES };
+    fv_real lane[MANY];
     size_t i = 0;
-    for (int l = 0; l < FVI_LANES; l++)
+    for (int l = 0; l < MANY; l++)
         lane[l] = (fv_real)-INFINITY;
-    for (; i + FVI_LANES <= n; i += FVI_LANES)
-        for (int l = 0; l < FVI_LANES; l++)
+    for (; i + MANY <= n; i += MANY)
+        for (int l = 0; l < MANY; l++)
             lane[l] = fv_re(x[i + (size_t)l]) > fv_re(lane[l]) ? fv_re(x[i + (size_t)l]) : lane[l];
-    for (; i < n; i++)
-        lane[0] = fv_re(x[i]) > fv_re(lane[0]) ? fv_re(x[i]) : lane[0];
-    for (int l = 1; l < FVI_LANES; l++)
-        lane[0] = fv_re(lane[l]) > fv_re(lane[0]) ? lane[l] : lane[0];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] = fv_re(x[i]) > fv_re(lane[l]) ? fv_re(x[i]) : lane[l];
+    for (int half = MANY / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] = fv_re(lane[l + half]) > fv_re(lane[l]) ? lane[l + half] : lane[l];
     return lane[0];
 }
 
@@ -80,11 +94,11 @@ static inline fv_real lane_exp(size_t n, const fv_real *restrict x, fv_real shif
     size_t i = 0;
     for (; i + FVI_LANES <= n; i += FVI_LANES)
         for (int l = 0; l < FVI_LANES; l++) {
-            e[i + (size_t)l] = fvi_exp(x[i + (size_t)l] - shift);
+            e[i + (size_t)l] = exp_of_shifted(x[i + (size_t)l] - shift);
             lane[l] += e[i + (size_t)l];
         }
     for (; i < n; i++) {
-        e[i] = fvi_exp(x[i] - shift);
+        e[i] = exp_of_shifted(x[i] - shift);
         lane[i % FVI_LANES] += e[i];
     }
     return fold_lanes(lane);

@@ -34,7 +34,7 @@ static void softmax_strip(const fv_var *y, strip s, bool plus_one)
         columns_max(s, x, shift);
     for (size_t j = 0; j < s.width; j++) {
         shift[j] = plus_one && fv_re(shift[j]) < 0 ? 0 : shift_by(shift[j]);
-        sum[j] = plus_one ? fvi_exp(-shift[j]) : 0;
+        sum[j] = plus_one ? exp_of_shifted(-shift[j]) : 0;
     }
     if (s.step == 1) {
         const fv_real share = share_of(sum[0] + lane_exp(s.n, x, shift[0], out));
@@ -44,7 +44,7 @@ static void softmax_strip(const fv_var *y, strip s, bool plus_one)
     }
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++) {
-            const fv_real e = fvi_exp(x[i * s.step + j] - shift[j]);
+            const fv_real e = exp_of_shifted(x[i * s.step + j] - shift[j]);
             out[i * s.step + j] = e;
             sum[j] += e;
         }
@@ -156,7 +156,7 @@ static void log_softmax_forward_strip(const fv_var *y, strip s, fv_real *dx)
     columns_max(s, x, most);
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
-            sum[j] += fvi_exp(x[i * s.step + j] - most[j]);
+            sum[j] += exp_of_shifted(x[i * s.step + j] - most[j]);
     for (size_t j = 0; j < s.width; j++)
         sum[j] = fvi_log(sum[j]);
     for (size_t i = 0; i < s.n; i++)
@@ -172,7 +172,7 @@ static void log_softmax_strip_backward(const fv_var *y, strip s, fv_real *dx)
     if (s.step == 1) {
         const fv_real sum = lane_sum(s.n, dy);
         for (size_t i = 0; i < s.n; i++)
-            to[i] += dy[i] - fvi_exp(out[i]) * sum;
+            to[i] += dy[i] - exp_of_shifted(out[i]) * sum;
         return;
     }
     fv_real sum[FVI_ABREAST] = {0};
@@ -181,7 +181,7 @@ static void log_softmax_strip_backward(const fv_var *y, strip s, fv_real *dx)
             sum[j] += dy[i * s.step + j];
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++)
-            to[i * s.step + j] += dy[i * s.step + j] - fvi_exp(out[i * s.step + j]) * sum[j];
+            to[i * s.step + j] += dy[i * s.step + j] - exp_of_shifted(out[i * s.step + j]) * sum[j];
 }
 
 static bool log_softmax_forward(fv_tape *t, fv_var *y)
