@@ -39,12 +39,14 @@ static fvi_wide nothing(fold_kind kind)
 /* NaN passes by: it is neither less than nor equal to itself. */
 FVI_INLINE fvi_wide larger(fvi_wide a, fvi_wide b)
 {
-    return ((fv_re(b) > fv_re(a)) | (fv_re(b) != fv_re(b))) ? b : a;
+    const fvi_wide most = fv_re(b) > fv_re(a) ? b : a;
+    return fv_re(b) != fv_re(b) ? b : most;
 }
 
 FVI_INLINE fvi_wide smaller(fvi_wide a, fvi_wide b)
 {
-    return ((fv_re(b) < fv_re(a)) | (fv_re(b) != fv_re(b))) ? b : a;
+    const fvi_wide least = fv_re(b) < fv_re(a) ? b : a;
+    return fv_re(b) != fv_re(b) ? b : least;
 }
 
 FVI_INLINE fvi_wide join(fold_kind kind, fvi_wide a, fvi_wide b)
@@ -105,8 +107,9 @@ FVI_INLINE fvi_wide any_run(fold_kind kind, double p, size_t n, const fv_real *r
     fvi_wide lane[FVI_LANES];
     for (int l = 0; l < FVI_LANES; l++)
         lane[l] = nothing(kind);
-    size_t i = 0;
+    size_t i = 0; /* the lanes stay a loop, which compilers turn into vectors for every kind */
     for (; i + FVI_LANES <= n; i += FVI_LANES)
+#pragma GCC unroll 1
         for (int l = 0; l < FVI_LANES; l++)
             lane[l] = join(kind, lane[l], counts(kind, p, x[i + (size_t)l], c));
     for (int l = 0; i < n; i++, l++)
