@@ -58,6 +58,7 @@ static fv_var *conv_sample(fv_sampler *s, int which)
          {.groups = 2, .padding = {2}, .different_padding = true, .stride = {2}}},
         {{3, {1, 1, 1}}, {3, {1, 1, 1}}, false, {.groups = 1}},
         {{4, {2, 3, 2, 2}}, {4, {4, 3, 1, 1}}, false, {.groups = 1}},
+        {{3, {2, 2, 37}}, {3, {2, 1, 3}}, false, {.groups = 2}}, /* lanes, and a rest */
     };
     fv_var *x = fv_sample(s, cases[which].x, -1, 1), *w = fv_sample(s, cases[which].weight, -1, 1);
     fv_var *b = NULL;
@@ -65,7 +66,7 @@ static fv_var *conv_sample(fv_sampler *s, int which)
         b = fv_sample(s, FV_SHAPE(cases[which].weight.size[0]), -1, 1);
     return fv_conv(fv_sampler_tape(s), x, w, b, &cases[which].opts);
 }
-FVI_OP(conv, "y[o, place] = sum over channels and taps of W * x + b[o]", "", 8)
+FVI_OP(conv, "y[o, place] = sum over channels and taps of W * x + b[o]", "", 9)
 
 /* y = W' x at the places of the windows of y, + b; x is the narrow side */
 static bool conv_transpose_forward(fv_tape *t, fv_var *y)

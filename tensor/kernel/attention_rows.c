@@ -7,7 +7,7 @@ enum { BLOCK = 64 };
 /* The keys that one query row sees, from low up to high: positions, or edges when there are any. */
 typedef struct {
     size_t next, end;
-} walk;
+} seen_keys;
 
 /* The first edge in from .. end - 1 whose key is at least key. */
 static size_t lower_edge(const int32_t *keys, size_t from, size_t end, size_t key)
@@ -22,27 +22,27 @@ static size_t lower_edge(const int32_t *keys, size_t from, size_t end, size_t ke
     return from;
 }
 
-static walk walk_start(const fvi_attention *a, const fvi_patch *p, size_t i, size_t low,
-                       size_t high)
+static seen_keys keys_from(const fvi_attention *a, const fvi_patch *p, size_t i, size_t low,
+                           size_t high)
 {
-    walk w;
+    seen_keys w;
     fvi_mask_range(a->mask, p, i, &w.next, &w.end);
     w.next = w.next > low ? w.next : low;
     w.end = w.end < high ? w.end : high;
     if (w.next >= w.end)
-        return (walk){0, 0};
+        return (seen_keys){0, 0};
     if (a->mask != NULL && a->mask->edges != NULL) {
         const fv_graph *g = a->mask->edges;
         const size_t from = g->offsets[p->query + i], to = g->offsets[p->query + i + 1];
         const size_t first = lower_edge(g->keys, from, to, p->key + w.next);
-        w = (walk){first, lower_edge(g->keys, first, to, p->key + w.end)};
+        w = (seen_keys){first, lower_edge(g->keys, first, to, p->key + w.end)};
     }
     return w;
 }
 
 /* Writes the next visible positions, at most BLOCK, and returns how many. */
-static size_t walk_on(const fvi_attention *a, const fvi_patch *p, size_t i, walk *w,
-                      size_t at[BLOCK])
+static size_t next_keys(const fvi_attention *a, const fvi_patch *p, size_t i, seen_keys *w,
+                        size_t at[BLOCK])
 {
     const fv_graph *edges = a->mask != NULL ? a->mask->edges : NULL;
     const unsigned char *visible = a->mask != NULL ? a->mask->visible : NULL;
@@ -161,7 +161,8 @@ static fv_real dropped(const fvi_attention *a, const row *r, size_t j)
     return fv_rng_bits(a->rng, r->bits + j) >= r->below ? r->kept : 0;
 }
 
-static void forward_row(const fvi_attention *a, const fvi_patch *p, size_t i, size_t head, walk w)
+static void forward_row(const fvi_attention *a, const fvi_patch *p, size_t i, size_t head,
+                        seen_keys w)
 {
     const row r = row_at(a, p, i, head);
     fv_real *y = a->y + (p->query + i) * a->heads * a->vd + head * a->vd;
@@ -171,7 +172,7 @@ static void forward_row(const fvi_attention *a, const fvi_patch *p, size_t i, si
     size_t at[BLOCK], count;
     for (size_t c = 0; c < a->vd; c++)
         y[c] = 0;
-    while ((count = walk_on(a, p, i, &w, at)) > 0) {
+    while ((count = next_keys(a, p, i, &w, at)) > 0) {
         const fvi_part before = highest;
         const size_t lanes = fvi_whole(score(a, p, &r, at, count, s));
         for (size_t b = 0; b < count; b++)
@@ -208,7 +209,7 @@ typedef struct {
 /* The gradients between row i of a head and the keys it sees. The weight is P = exp(S - lse), Z its
  * dropout factor: dV += P Z dy, dS = P (Z dy.V - dy.y), dQ += scale dS K, dK += scale dS Q. */
 static void backward_row(const fvi_attention *a, const fv_real *dy, const share *to,
-                         const fvi_patch *p, size_t i, size_t head, walk w)
+                         const fvi_patch *p, size_t i, size_t head, seen_keys w)
 {
     const row r = row_at(a, p, i, head);
     const size_t place = (p->query + i) * a->heads * a->vd + head * a->vd;
@@ -221,7 +222,7 @@ static void backward_row(const fvi_attention *a, const fv_real *dy, const share 
         return;
     dy += place;
     const fv_real level = dot(a->vd, dy, a->y + place);
-    while ((count = walk_on(a, p, i, &w, at)) > 0) {
+    while ((count = next_keys(a, p, i, &w, at)) > 0) {
         const size_t lanes = fvi_whole(score(a, p, &r, at, count, s));
         for (size_t b = 0; b < lanes; b++)
             s[b] = fvi_weight(s[b] - base);
@@ -269,7 +270,7 @@ static void forward_share(const fvi_attention *a, size_t *ticket)
             if (task != mine)
                 continue;
             for (size_t i = from; i < p.queries && i < from + BLOCK; i++) {
-                const walk w = walk_start(a, &p, i, 0, p.keys);
+                const seen_keys w = keys_from(a, &p, i, 0, p.keys);
                 for (size_t head = 0; head < a->heads; head++)
                     forward_row(a, &p, i, head, w);
             }
@@ -309,7 +310,7 @@ static void backward_cut(const fvi_attention *a, const fv_real *dy, share to, cu
         for (size_t x = c.first * columns(a); bias != NULL && x < c.end * columns(a); x++)
             bias[x] = 0;
         for (size_t i = from; i < end; i++) {
-            const walk w = walk_start(a, &p, i, to.low, to.high);
+            const seen_keys w = keys_from(a, &p, i, to.low, to.high);
             for (size_t head = c.first; head < c.end; head++) {
                 to.drelative = bias != NULL ? bias + head * columns(a) : NULL;
                 backward_row(a, dy, &to, &p, i, head, w);
