@@ -441,20 +441,43 @@ fv_var *fv_gumbel_noise(fv_tape *t, fv_var *x, double scale);
 /* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t heads;    /* default 1 */
-    size_t kv_heads; /* grouped heads; default: heads */
-    double scale;    /* default 1 / sqrt(width of a head) */
-    double dropout;  /* of the weights, in FV_TRAIN */
-    /* [heads, 2 clip + 1]: added to the score, by distance j - i clamped to +-clip (i counts the
-     * mask's offset); default none. */
+    size_t heads;             /* default 1 */
+    size_t kv_heads;          /* grouped heads; default: heads */
+    fv_score score;           /* default: the dot product */
+    fv_normalizer normalizer; /* default: softmax */
+    double scale;             /* default 1 / sqrt(width of a head) for the dot product, else 1 */
+    double softcap;           /* c > 0: c tanh(score / c), before biases and mask */
+    double dropout;           /* of the weights, in FV_TRAIN */
+    /* Of an additive score: [heads, width] and its f; bilinear: [heads, width of q, width of k];
+     * a user's: [heads, any]. */
+    fv_var *weight;
+    fv_score_inner inner;
+    double inner_slope; /* of FV_INNER_LEAKY_RELU; default 0.2 */
+    const fv_score_function *user;
+    /* Added to the score by distance j - i clamped to +-clip (i counts the mask's offset):
+     * [heads, 2 clip + 1], or one for each row, [queries, heads, 2 clip + 1]. */
     fv_var *relative;
+    /* [heads]: minus slope * |j - i| is added to the score. Press, Smith, Lewis, 2022 (ALiBi). */
+    fv_var *slopes;
+    /* Added to the score of each pair, -INFINITY hides it: [heads, pairs] or [1, pairs], segment
+     * after segment [queries, keys] each, as the mask's bytes lie; with edges [edges, heads] or
+     * [edges, 1]. */
+    fv_var *bias;
+    /* With edges: added to the key, and to the value, of that pair: [edges, kv_heads * width]. */
+    fv_var *edge_keys, *edge_values;
+    /* Added to the value by distance, [2 clip + 1, width of a value], for all heads. Shaw,
+     * Uszkoreit, Vaswani, 2018. */
+    fv_var *relative_values;
 } fv_attention_opts;
-/* softmax(scale q k^T + relative | mask) v for each head:
- * [queries, heads * qk], [keys, kv_heads * qk], [keys, kv_heads * vd] -> [queries, heads * vd].
- * A row that sees nothing gives zeros. Vaswani et al., 2017. */
+/* Weighted sums of values: for each head, the visible keys' scores become weights:
+ * [queries, heads * qk], [keys, kv_heads * qk], [keys, kv_heads * vd] -> [queries, heads * vd]. A row
+ * that sees nothing gives zeros. Memory is linear in the rows: scores are never stored; edges, scores
+ * other than dot, cosine and bilinear, sparsemax and relative_values hold those of one row a
+ * thread. Vaswani et al., 2017. */
 fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
                      const fv_attention_opts *opts);
-/* The same when q, k and v stand side by side: [rows, 3 d] -> [rows, d]. */
+/* The same when q, k and v stand side by side: [rows, (heads + 2 kv_heads) * width] -> [rows, heads *
+ * width]. */
 fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
                           const fv_attention_opts *opts);
 /* The weights behind attention value y for one segment, before dropout: [heads, queries, keys],

@@ -156,8 +156,15 @@ typedef struct {
     bool add;
 } fvi_product;
 
-/* Scaled dot product attention with softmax on segments, never storing scores (Dao et al., 2022, arXiv
- * 2205.14135; Rabe and Staats, 2021, arXiv 2112.05682). Row i of head h starts at q + i * q_row + h * qk. */
+/* Attention on segments: weights of the visible pairs from scores and a normaliser, and the weighted sum of
+ * values. Dot products go by tiles and store no scores (Dao et al., 2022, arXiv 2205.14135; Rabe and Staats,
+ * 2021, arXiv 2112.05682); edges, other scores, sparsemax and vectors of a pair go row by row, with the
+ * scores of one row in scratch. Row i of head h starts at q + i * q_row + h * qk. A weight is
+ *
+ *     w = normaliser over j of (softcap(scale score(q, k + pair_k)) + relative - slope |j - i| + bias)
+ *     y = sum over j of dropout(w) (v + pair_v + relative_v)
+ *
+ * A score of -inf, as a bias may make it, hides the pair. */
 typedef struct {
     const fv_mask *mask;  /* already checked; NULL: all rows see all rows */
     size_t queries, keys; /* rows in all */
@@ -167,12 +174,33 @@ typedef struct {
     const fv_real *q, *k, *v;
     size_t q_row, k_row, v_row; /* row strides */
     fv_real *y;                 /* [queries, heads * vd], adjacent */
-    /* [queries, heads]: log-sum-exp of the scores, -inf for a row that sees nothing. */
+    /* [queries, heads]: what turns a score into its weight again. Softmax and plus one: the log of the
+     * sum (-inf for a row that sees nothing); relu: the sum; sparsemax: the threshold; mean: the count;
+     * else 0. */
     fv_real *lse;
-    double scale; /* of the dot product */
-    /* [heads, 2 * clip + 1]: added to the score at clamp(j - i, -clip, clip) + clip; or NULL. */
+    fv_score score; /* FV_SCORE_DOT, _DISTANCE, _ADDITIVE or _USER: the others are made of these */
+    fv_score_inner inner;
+    double inner_slope;    /* of a leaky relu */
+    const fv_real *weight; /* [heads, weights] of an additive or user score */
+    size_t weights;
+    const fv_score_function *user;
+    fv_normalizer normalizer;
+    double scale;
+    double softcap; /* c tanh(s / c); 0: none */
+    /* Added to the score at clamp(j - i, -clip, clip) + clip: [heads, 2 clip + 1], or, when
+     * relative_rows, [queries, heads, 2 clip + 1]; or NULL. */
     const fv_real *relative;
+    bool relative_rows;
     int clip;
+    const fv_real *slopes; /* [heads]: minus slope * |j - i| is added to the score; or NULL */
+    /* Added to the score: [bias_heads, pairs], or with edges [edges, bias_heads]; bias_heads is heads
+     * or 1. */
+    const fv_real *bias;
+    size_t bias_heads, pairs; /* pairs: all dense bytes of the mask, in its order */
+    /* With edges, vectors of each: [edges, kv_heads * qk] and [edges, kv_heads * vd]; or NULL. */
+    const fv_real *pair_k, *pair_v;
+    /* Added to the value, at the place of relative: [2 clip + 1, vd] for all heads; or NULL. */
+    const fv_real *relative_v;
     double dropout; /* of the weights; 0: none */
     /* Bits of a weight: index ((head * queries + i) << 32) + j, with query row i and key position j
      * inside the segment; kept when bits >= dropout * 2^32. */
@@ -183,7 +211,8 @@ typedef struct {
 typedef struct {
     const fv_real *dy;     /* like y */
     fv_real *dq, *dk, *dv; /* with the row strides of q, k, v */
-    fv_real *drelative;    /* like relative */
+    fv_real *drelative, *dslopes, *dbias, *dweight, *dpair_k, *dpair_v,
+        *drelative_v; /* like theirs */
 } fvi_attention_grad;
 
 /* Each of these exists once for each instruction set; inside such a file the plain name means its own. */

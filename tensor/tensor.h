@@ -157,6 +157,47 @@ size_t fv_mask_pairs(const fv_mask *mask, size_t queries, size_t keys);
 /* How many query rows see nothing; when rows is not NULL, writes their numbers there. */
 size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size_t *rows);
 
+/* ---- attention: score x normaliser ------------------------------------------------------------- */
+
+/* How well key k answers query q; scale stands before each, softcap and biases follow. */
+typedef enum {
+    FV_SCORE_DOT,      /* q . k; scale's default is 1 / sqrt(width) here, 1 in the others */
+    FV_SCORE_COSINE,   /* q . k / (|q| |k|) */
+    FV_SCORE_DISTANCE, /* -|q - k|^2 */
+    FV_SCORE_ADDITIVE, /* w . f(q + k), f tanh by default; Bahdanau, Cho, Bengio, 2015 */
+    FV_SCORE_BILINEAR, /* q W k; Luong, Pham, Manning, 2015 */
+    FV_SCORE_USER      /* a function of the program's own */
+} fv_score;
+/* The f of an additive score. */
+typedef enum {
+    FV_INNER_TANH,
+    FV_INNER_RELU,
+    FV_INNER_LEAKY_RELU,
+    FV_INNER_IDENTITY
+} fv_score_inner;
+/* How the scores s of the keys that a row sees become weights. */
+typedef enum {
+    FV_NORMALIZE_SOFTMAX,          /* e^s / sum e^s */
+    FV_NORMALIZE_SOFTMAX_PLUS_ONE, /* e^s / (1 + sum e^s) */
+    FV_NORMALIZE_SPARSEMAX,        /* nearest point of the simplex; Martins, Astudillo, 2016 */
+    FV_NORMALIZE_RELU,             /* max(s, 0) / sum max(s, 0) */
+    FV_NORMALIZE_SIGMOID,          /* 1 / (1 + e^-s) */
+    FV_NORMALIZE_MEAN,             /* s / how many keys the row sees */
+    FV_NORMALIZE_NONE              /* s */
+} fv_normalizer;
+/* A score of one's own between a query row and count key rows, each [width], and a weight that training
+ * changes (NULL when the call has none). Called by several threads at once. */
+typedef struct {
+    void *context;
+    /* Fills score[0 .. count - 1]. */
+    void (*forward)(void *context, size_t width, const fv_real *q, size_t count,
+                    const fv_real *const *keys, const fv_real *weight, fv_real *score);
+    /* Adds slope[j] times the derivative of score j to dq, dkeys[j] and dweight, where not NULL. */
+    void (*backward)(void *context, size_t width, const fv_real *q, size_t count,
+                     const fv_real *const *keys, const fv_real *weight, const fv_real *slope,
+                     fv_real *dq, fv_real *const *dkeys, fv_real *dweight);
+} fv_score_function;
+
 /* ---- random numbers -------------------------------------------------------------------------- */
 
 /* Numbers that are a function of (seed, step, name, index), with no state to save: Philox 4x32-10

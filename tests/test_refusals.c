@@ -195,17 +195,18 @@ static fv_var *attention_that_does_not_fit(int which, const values *v, const cha
           fv_attention(t, v->m4x6, v->m5x6, v->m5x6, &far, NULL))
     WRONG("attention: mask: edges for 3 rows, queries have 4",
           fv_attention(t, v->m4x6, v->m5x6, v->m5x6, &rows, NULL))
-    WRONG("attention: relative bias [4, 3], expected [2, 2 clip + 1]",
+    WRONG("attention: relative bias [4, 3], expected [2, 3] or [4, 2, 3]",
           fv_attention(t, v->m4x6, v->m4x6, v->m4x6, NULL, &biased))
-    WRONG("self_attention: relative bias [4, 6], expected [4, 2 clip + 1]",
+    WRONG("self_attention: relative bias [4, 6], expected an odd number of distances, 2 clip + 1",
           fv_self_attention(t, v->m4x12, NULL, &even))
-    WRONG("self_attention: relative bias [5], expected [2, 2 clip + 1]",
+    WRONG("self_attention: relative bias [5], expected [2, 5] or [4, 2, 5]",
           fv_self_attention(t, v->m4x12, NULL, &flat))
-    WRONG("self_attention: head.weight [3, 32] is not query, key and value of equal width",
+    WRONG("self_attention: head.weight [3, 32] is not query, key and value of 1 heads and 1 key "
+          "heads",
           fv_self_attention(t, v->weight, NULL, NULL))
-    WRONG("self_attention: [4, 12] is not query, key and value of equal width",
+    WRONG("self_attention: [4, 12] is not query, key and value of 3 heads and 1 key heads",
           fv_self_attention(t, v->m4x12, NULL, &fewer))
-    WRONG("self_attention: 2 columns, 4 heads, 4 key heads: they must divide each other",
+    WRONG("self_attention: [4, 6] is not query, key and value of 4 heads and 4 key heads",
           fv_self_attention(t, v->m4x6, NULL, &four))
     WRONG("self_attention: input is [6], expected [rows, d]",
           fv_self_attention(t, v->v6, NULL, NULL))
