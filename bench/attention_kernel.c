@@ -80,7 +80,7 @@ static void measure(const char *name, const fv_mask *mask, size_t rows, size_t h
                              .scale = 1 / sqrt((double)width),
                              .dropout = dropout,
                              .rng = draws};
-    const fvi_attention_grad g = {in[3], out[1], out[2], out[3], NULL};
+    const fvi_attention_grad g = {.dy = in[3], .dq = out[1], .dk = out[2], .dv = out[3]};
     const size_t need[] = {run->scratch(&a, threads, false), run->scratch(&a, threads, true)};
     fv_real *scratch = numbers(need[0] > need[1] ? need[0] : need[1]);
     double *forward = malloc((size_t)rounds * sizeof *forward);

@@ -214,6 +214,18 @@ static void backward_all(const fvi_attention *a, const fvi_attention_grad *g, de
     backward_share(a, g, &deal, &ticket, scratch + fvi_draw(&worker) * each);
 }
 
+size_t fvi_attention_tiles_scratch(const fvi_attention *a, int threads, bool grad)
+{
+    const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
+    const size_t keys = fvi_least(a->keys, TILE_KEYS), wide = fvi_most(a->qk, a->vd);
+    const size_t columns = a->relative != NULL ? 2 * (size_t)a->clip + 1 : 0;
+    size_t count = fvi_score_tile_size(a) + a->vd * lanes;
+    if (grad)
+        count += (a->qk + fvi_most(keys, a->vd) + fvi_lanes(wide)) * lanes +
+                 fvi_lanes(lanes + keys) + fvi_lanes(columns);
+    return count * (threads > 1 ? (size_t)threads : 1) + 1;
+}
+
 void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                   fv_real *scratch)
 {
