@@ -83,25 +83,38 @@ static bool forward(fv_tape *t, fv_var *y, bool together)
 static void backward(fv_tape *t, fv_var *y, bool together)
 {
     const fvi_attention a = call_of(y, together);
-    fv_real *dq = fv_grad(t, input(y, IN_Q, together));
-    fv_real *dk = together ? dq : fv_grad(t, input(y, IN_K, together));
-    fv_real *dv = together ? dq : fv_grad(t, input(y, IN_V, together));
+    fv_real *grad[INPUTS], *shared[INPUTS] = {NULL};
+    for (int i = 0; i < INPUTS; i++)
+        grad[i] = fv_grad(t, input(y, i, together));
+    fvi_mark mark = fvi_arena_mark(&t->arena);
+    if (!together) /* one value as several inputs: its shares meet only when each is complete */
+        for (int i = 1; i < INPUTS; i++)
+            for (int before = 0; before < i && shared[i] == NULL; before++)
+                if (grad[i] != NULL && grad[i] == grad[before]) {
+                    shared[i] = grad[i];
+                    grad[i] = fv_tape_alloc(t, fv_shape_count(input(y, i, false)->value.shape),
+                                            sizeof(fv_real));
+                }
+    fv_real *dq = grad[IN_Q], *dk = grad[IN_K], *dv = grad[IN_V];
     const fvi_attention_grad g = {.dy = y->grad,
                                   .dq = dq,
-                                  .dk = together && dk ? dk + (a.k - a.q) : dk,
-                                  .dv = together && dv ? dv + (a.v - a.q) : dv,
-                                  .drelative = fv_grad(t, input(y, IN_RELATIVE, together)),
-                                  .dslopes = fv_grad(t, input(y, IN_SLOPES, together)),
-                                  .dbias = fv_grad(t, input(y, IN_BIAS, together)),
-                                  .dweight = fv_grad(t, input(y, IN_WEIGHT, together)),
-                                  .dpair_k = fv_grad(t, input(y, IN_EDGE_K, together)),
-                                  .dpair_v = fv_grad(t, input(y, IN_EDGE_V, together)),
-                                  .drelative_v = fv_grad(t, input(y, IN_RELATIVE_V, together))};
-    fvi_mark mark = fvi_arena_mark(&t->arena);
+                                  .dk = together && dq ? dq + (a.k - a.q) : dk,
+                                  .dv = together && dq ? dq + (a.v - a.q) : dv,
+                                  .drelative = grad[IN_RELATIVE],
+                                  .dslopes = grad[IN_SLOPES],
+                                  .dbias = grad[IN_BIAS],
+                                  .dweight = grad[IN_WEIGHT],
+                                  .dpair_k = grad[IN_EDGE_K],
+                                  .dpair_v = grad[IN_EDGE_V],
+                                  .drelative_v = grad[IN_RELATIVE_V]};
     fv_real *scratch =
         fvi_tape_take(t, fvi_attention_scratch(&a, t->threads, true), sizeof *scratch);
-    if (scratch != NULL && fv_tape_ok(t))
+    if (scratch != NULL && fv_tape_ok(t)) {
         fvi_attention_backward(&a, &g, t->threads, scratch);
+        for (int i = 0; i < INPUTS; i++)
+            if (shared[i] != NULL)
+                add_to(fv_shape_count(input(y, i, false)->value.shape), grad[i], shared[i]);
+    }
     fvi_arena_release(&t->arena, mark);
 }
 
