@@ -68,6 +68,8 @@ fv_scope fv_under(fv_scope scope, const char *format, ...) FV_PRINTF(2, 3);
 /* A new parameter, owned by the set. NULL, and the set keeps the error, when the name is taken, the shape
  * holds no numbers, a limit is passed or memory is out; or after an earlier error. */
 fv_param *fv_param_new(fv_scope scope, const char *name, fv_shape shape, fv_init init);
+/* For a layer that cannot be made: keeps "prefix: message" as the set's error unless it has one. */
+void fv_scope_refuse(fv_scope scope, const char *format, ...) FV_PRINTF(2, 3);
 /* How many parameters there are, and each of them, by place or by name; NULL when there is none such. */
 size_t fv_params_count(const fv_params *params);
 fv_param *fv_params_at(const fv_params *params, size_t index);

@@ -70,6 +70,19 @@ fv_scope fv_under(fv_scope scope, const char *format, ...)
     return (fv_scope){scope.params, join(scope.params, scope.prefix, name)};
 }
 
+void fv_scope_refuse(fv_scope scope, const char *format, ...)
+{
+    char text[800];
+    va_list args;
+    if (scope.params == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fv_fail(&scope.params->error, FV_USAGE, "%s%s%s", scope.prefix, scope.prefix[0] ? ": " : "",
+            text);
+}
+
 static void fill(const fv_params *params, fv_param *p, fv_init init)
 {
     size_t count = fv_shape_count(p->value.shape);

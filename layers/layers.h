@@ -57,44 +57,105 @@ fv_var *fv_norm_forward(fv_tape *t, const fv_norm *layer, fv_var *x);
 /* ---- positions ----------------------------------------------------------------------------------- */
 
 /* A vector for each position of a sample: learned (normal, deviation 0.02), or fixed sines and cosines,
- * sin(p / 10000^(2i/d)) at 2i and cos at 2i + 1 (Vaswani et al., 2017, arXiv 1706.03762). */
+ * sin(p / base^(2i/d)) at 2i and cos at 2i + 1 (Vaswani et al., 2017, arXiv 1706.03762). */
 typedef struct {
     fv_param *weight; /* [positions, d] */
+    bool concatenated;
 } fv_positions;
 typedef struct {
     bool sinusoidal;
+    double base;       /* of sines and cosines; default 10000 */
+    bool concatenated; /* the vector stands behind the row's own numbers instead of being added */
 } fv_positions_opts;
-/* opts NULL: learned. A table of sines and cosines is frozen. */
+/* opts NULL: learned and added. A table of sines and cosines is frozen; d may be odd, and then the last
+ * cosine is left out. A base that is not above 0 is an error of the set. */
 fv_positions fv_positions_init(fv_scope scope, size_t positions, size_t d,
                                const fv_positions_opts *opts);
-/* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]. A segment
- * longer than the table is an error. */
+/* Adds to each row the vector of its position inside its segment: [rows, d] -> [rows, d]; concatenated
+ * [rows, any] -> [rows, any + d]. A segment longer than the table is an error. */
 fv_var *fv_positions_forward(fv_tape *t, const fv_positions *layer, fv_var *x,
                              const fv_segments *segments);
+/* The same when the first row of segment s stands at position start[s], as in decoding. */
+fv_var *fv_positions_after(fv_tape *t, const fv_positions *layer, fv_var *x,
+                           const fv_segments *segments, const size_t *start);
 
 /* ---- multi-head attention ------------------------------------------------------------------------ */
 
 typedef struct {
-    size_t heads;
-    double dropout;
-    fv_param *in_proj_weight; /* [3 d, d]: query, key, value; Xavier uniform */
-    fv_param *in_proj_bias;   /* [3 d] zeros, or NULL */
-    fv_linear out_proj;
-    fv_param *relative; /* "relative_bias" [heads, 2 clip + 1], or NULL */
-} fv_multihead;
-typedef struct {
-    bool no_bias;
-    double dropout;    /* of the weights */
-    int relative_clip; /* learned bias a head by distance, clamped to +-clip; default: none */
-    /* When not 0: heads 0, 1, 2, 3, .. start with this bias at distance -1, +1, -2, +2, .. */
+    size_t kv_heads;    /* grouped heads (Ainslie et al., 2023, arXiv 2305.13245); default: heads */
+    size_t kdim, vdim;  /* width of the rows that keys and values are made of; default d */
+    size_t key_width;   /* of a head's query and key; default d / heads */
+    size_t value_width; /* of a head's value; default d / heads, with no_values vdim / kv_heads */
+    size_t out;         /* width of the result; default d */
+    bool no_bias;       /* of the maps to queries, keys, values and out */
+    bool no_values;     /* values are the rows as they are, cut into kv_heads: no W_v */
+    bool no_output;     /* the result is the heads side by side: no W_O */
+    /* One more key and value in each segment, visible to all its queries whatever the mask: learned, or
+     * zeros, or both. For biases by distance they stand in front of the segment. */
+    bool add_bias_kv, add_zero_attn;
+    double dropout; /* of the weights */
+    /* As in fv_attention_opts; weights of an additive, bilinear or user's score are the layer's. */
+    fv_score score;
+    fv_normalizer normalizer;
+    double scale, softcap;
+    fv_score_inner inner;
+    double inner_slope;
+    const fv_score_function *user;
+    size_t user_weights; /* a head; default: none */
+    int left, right;     /* a window of the layer's own, as in fv_mask, within the mask's */
+    /* At most one of the next three, which add to a score by distance:
+     * a number a head and distance, clamped to +-relative_clip, learned; when relative_start is not 0,
+     * heads 0, 1, 2, 3, .. start with it at distance -1, +1, -2, +2, ..; */
+    int relative_clip;
     double relative_start;
+    /* a number a head and bucket of distances: half of the buckets hold one distance each, the others grow
+     * like its logarithm up to t5_distance (default 128); t5_causal: all that is ahead is one bucket,
+     * not half of them (Raffel et al., 2020, arXiv 1910.10683); */
+    size_t t5_buckets, t5_distance;
+    bool t5_causal;
+    /* q . a[distance] with learned vectors, clamped to +-shaw_clip, and vectors added to the values, unless
+     * no_shaw_values (Shaw, Uszkoreit, Vaswani, 2018, arXiv 1803.02155). */
+    int shaw_clip;
+    bool no_shaw_values;
+    /* -slope |distance| is added to a score, slopes 2^-(8 / heads), 2^-(16 / heads), .., fixed or
+     * learned (Press, Smith, Lewis, 2022, arXiv 2108.12409). */
+    bool alibi, alibi_learned;
 } fv_multihead_opts;
-/* heads must divide d: forward refuses otherwise. Vaswani et al., 2017, arXiv 1706.03762; the bias by
- * distance after Shaw, Uszkoreit, Vaswani, 2018, arXiv 1803.02155. */
+/* Names and shapes as in nn.MultiheadAttention where it has them; those that are not used are NULL. Rows of
+ * in_proj are query, key, value: heads * key_width, kv_heads * key_width, kv_heads * value_width. */
+typedef struct {
+    size_t heads;             /* 0 when the init failed */
+    fv_multihead_opts how;    /* resolved */
+    fv_param *in_proj_weight; /* [in_proj, d]; Xavier uniform */
+    fv_param *q_proj_weight, *k_proj_weight,
+        *v_proj_weight;        /* instead, when kdim or vdim is not d */
+    fv_param *in_proj_bias;    /* [in_proj] zeros */
+    fv_linear out_proj;        /* bias: zeros */
+    fv_param *bias_k, *bias_v; /* [1, 1, kv_heads * width], normal */
+    fv_param *score_weight;    /* of the score: uniform in +-1 / sqrt(key_width) */
+    fv_param *relative;        /* "relative_bias" [heads, 2 clip + 1] zeros */
+    fv_param *buckets;         /* "relative_attention_bias.weight" [buckets, heads], normal */
+    fv_param *relative_keys, *relative_values; /* [2 clip + 1, width], Xavier uniform */
+    fv_param *slopes;                          /* "alibi_slopes" [heads] */
+} fv_multihead;
+/* Vaswani et al., 2017, arXiv 1706.03762. Widths that do not divide, choices that exclude each other, or
+ * a number out of range are an error of the set. */
 fv_multihead fv_multihead_init(fv_scope scope, size_t d, size_t heads,
                                const fv_multihead_opts *opts);
-/* Self-attention: [rows, d] -> [rows, d]; mask says which rows see which (NULL: all). */
+/* Self-attention: [rows, d] -> [rows, out]; mask says which rows see which (NULL: all). */
 fv_var *fv_multihead_forward(fv_tape *t, const fv_multihead *layer, fv_var *x, const fv_mask *mask);
+/* Rows of one space ask those of another: q [queries, d], k [keys, kdim], v [keys, vdim], which may be the
+ * same value -> [queries, out]. */
+fv_var *fv_multihead_cross(fv_tape *t, const fv_multihead *layer, fv_var *q, fv_var *k, fv_var *v,
+                           const fv_mask *mask);
+/* The same with a number added to the score of each pair, as fv_attention_opts.bias has it; NULL: none. */
+fv_var *fv_multihead_biased(fv_tape *t, const fv_multihead *layer, fv_var *q, fv_var *k, fv_var *v,
+                            const fv_mask *mask, fv_var *bias);
+/* The weights behind the result y of such a call for one segment, before dropout, in memory of the tape:
+ * [heads, queries, keys], or their mean over the heads, [queries, keys]. Behind the segment's keys come
+ * bias_k's and zero's. Without data (an error) when y is no such result. */
+fv_tensor fv_multihead_weights(fv_tape *t, const fv_multihead *layer, const fv_var *y,
+                               size_t segment, bool average);
 
 /* ---- encoder block --------------------------------------------------------------------------------- */
 

@@ -1,17 +1,6 @@
 /* Layers against PyTorch in double: values, all gradients, names and shapes (tools/make_layer_fixtures.py). */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <string.h>
+#include "tests/layers.h"
 
-#include "autograd/internal.h"
-#include "layers/layers.h"
-
-/* A parameter of a PyTorch layer and its gradient; the list ends at a NULL name. */
-typedef struct {
-    const char *name;
-    fv_shape shape;
-    const double *grad;
-} layer_param;
 /* What a layer gave: y, and the gradient of its input (NULL: it has none). */
 typedef struct {
     size_t count;
@@ -20,46 +9,7 @@ typedef struct {
 } layer_case;
 #include "tests/data/layers.h"
 
-#if defined(FV_F64) || defined(FV_COMPLEX)
-static const double TOLERANCE = 1e-10;
-#else
-static const double TOLERANCE = 1e-4;
-#endif
-
 static const fv_segments segments = {3, layer_offsets}, bags = {4, layer_bag_offsets};
-
-/* The i-th of a fixed list of multiples of 1/256, as in the script. */
-static fv_real number(size_t i, size_t seed)
-{
-    return (fv_real)(((double)((i * 37 + seed * 101) % 199) - 99) / 256);
-}
-
-/* Gives every parameter the numbers that its name stands for. */
-static void fill(fv_params *params)
-{
-    for (size_t i = 0; i < fv_params_count(params); i++) {
-        const fv_param *p = fv_params_at(params, i);
-        size_t seed = 0;
-        for (const char *c = p->name; *c != 0; c++)
-            seed += (unsigned char)*c;
-        for (size_t k = 0; k < fv_shape_count(p->value.shape); k++)
-            p->value.data[k] = number(k, seed);
-    }
-}
-
-/* Largest difference, relative to the largest number there is. */
-static void expect_close(const char *what, size_t count, const fv_real *got, const double *wanted)
-{
-    double largest = 0;
-    for (size_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs(wanted[i]));
-    for (size_t i = 0; i < count; i++) {
-        const double difference = fabs((double)fv_re(got[i]) - wanted[i]);
-        cr_expect(difference <= TOLERANCE * largest, "%s at %zu: %.17g, PyTorch has %.17g", what, i,
-                  (double)fv_re(got[i]), wanted[i]);
-        cr_expect(fv_im(got[i]) == 0, "%s at %zu has an imaginary part", what, i);
-    }
-}
 
 /* A parameter's gradient as a whole table, whether it was kept by rows or not. */
 static void expect_gradient(const fv_tape *t, const fv_param *p, const double *wanted)

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Writes tests/data/layers.h: what PyTorch's layers give in double, with all gradients.
+"""Writes what PyTorch's layers give in double, with all gradients: tests/data/layers.h, of multi-head attention
+tests/data/multihead.h, and tests/data/multihead.npz, a state dict.
 
 Inputs and weights are fractions that both sides compute exactly (see number below), so that only
 outputs and gradients are stored. Rows of a batch stand end to end, as in fovea; PyTorch gets them padded,
 with a key padding mask, or one sentence at a time. The loss is sum(y * c) with fixed numbers c.
 
-    python3 tools/make_layer_fixtures.py >tests/data/layers.h     (PyTorch 2.13)
+    python3 tools/make_layer_fixtures.py tests/data     (PyTorch 2.13)
 """
+import contextlib
 import math
+import pathlib
+import sys
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -145,11 +150,130 @@ def cross_entropy():
         case(name, loss, x, [])
 
 
-print("/* Written by tools/make_layer_fixtures.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
-print("/* clang-format off */")
-for values, name in ((OFFSETS, "size_t layer_offsets"), (IDS, "int32_t layer_ids"),
-                     (BAG_OFFSETS, "size_t layer_bag_offsets"), (LABELS, "int32_t layer_labels")):
-    print(f"static const {name}[] = {{{', '.join(map(str, values))}}};")
-print("enum { LAYER_ROWS = %d, LAYER_D = %d, LAYER_HEADS = %d, LAYER_HIDDEN = %d };" % (ROWS, D, HEADS, HIDDEN))
-for write in (linear, embedding, norm, positions, multihead, block, cross_entropy):
-    write()
+# ---- multi-head attention in full -----------------------------------------------------------------------
+
+KEY_OFFSETS = [0, 3, 5, 11]  # in cross attention, where the queries are OFFSETS
+SMALL_D, KDIM, VDIM = 4, 3, 5
+KEY_COUNTS = [2, 2, 4]  # how many keys of a segment are not padding
+
+
+def multihead_case(name, layer, widths, cross=False, together=False, hidden=None, counts=None, bias=None,
+                   bias_hidden=None, causal=False):
+    """Runs a MultiheadAttention one segment at a time. hidden: attn_mask for a pair, true = hidden; counts:
+    keys behind them are hidden by key_padding_mask; bias: a float attn_mask for each head, with a gradient."""
+    offsets = KEY_OFFSETS if cross else OFFSETS
+    rows = (ROWS, offsets[-1], offsets[-1])
+    inputs = [numbers((n, d), 3 + i).requires_grad_() for i, (n, d) in enumerate(zip(rows, widths))]
+    if together:
+        inputs = inputs[:1] if not cross else inputs[:2]
+    q, k, v = (inputs * 3)[:3] if len(inputs) == 1 else (inputs + inputs[-1:])[:3]
+    pairs = sum((b - a) * (d - c) for a, b, c, d in zip(OFFSETS, OFFSETS[1:], offsets, offsets[1:]))
+    added = numbers((HEADS, pairs), 11).requires_grad_() if bias else None
+    outputs, weights, at = [], [], 0
+    for s, (a, b, c, d) in enumerate(zip(OFFSETS, OFFSETS[1:], offsets, offsets[1:])):
+        mask = padding = None
+        if hidden is not None or causal:
+            mask = torch.tensor([[causal and j > i or hidden is not None and hidden(s, i, j) for j in range(d - c)]
+                                 for i in range(b - a)])
+        if counts is not None:
+            padding = torch.tensor([[j >= counts[s] for j in range(d - c)]])
+        if bias:
+            mask = added[:, at:at + (b - a) * (d - c)].reshape(HEADS, b - a, d - c)
+        for average in (True, False):
+            y, w = layer(q[None, a:b], k[None, c:d], v[None, c:d], attn_mask=mask, key_padding_mask=padding,
+                         average_attn_weights=average)
+            weights.append(w.flatten())
+        outputs.append(y[0])
+        at += (b - a) * (d - c)
+    y = torch.cat(outputs)
+    (y * numbers(y.shape, 7)).sum().backward()
+    print(f"\nstatic const layer_param {name}_params[] = {{")
+    for n, p in layer.named_parameters():
+        print('    {"%s", {%d, {%s}}, %s},' % (n, p.dim(), ", ".join(map(str, p.shape)), array(p.grad)))
+    print("    {NULL, {0, {0}}, NULL}};")
+    gradients = [array(x.grad) for x in inputs] + ["NULL"] * (3 - len(inputs))
+    dbias = array(added.grad) if bias else "NULL"
+    print(f"static const heads_case {name}_case = {{{y.numel()}, {array(y)}, {{{', '.join(gradients)}}}, {dbias}, "
+          f"{array(torch.cat(weights))}, {name}_params}};")
+
+
+def attention(**options):
+    layer = fill(nn.MultiheadAttention(SMALL_D, HEADS, batch_first=True, **options))
+    with torch.no_grad():  # larger scores, so that weights differ
+        for name, p in layer.named_parameters():
+            p.mul_(4)
+    return layer
+
+
+def scattered(s, i, j):
+    return (5 * s + 3 * i + 2 * j) % 4 == 0
+
+
+def multiheads():
+    own, other = (SMALL_D,) * 3, (SMALL_D, KDIM, VDIM)
+    wide = dict(kdim=KDIM, vdim=VDIM)
+    multihead_case("cross", attention(), own, cross=True)
+    multihead_case("memory", attention(), own, cross=True, together=True)
+    multihead_case("dims", attention(**wide), other, cross=True)
+    multihead_case("dims_no_bias", attention(bias=False, **wide), other, cross=True, hidden=scattered)
+    multihead_case("bias_kv", attention(add_bias_kv=True), own, together=True)
+    multihead_case("zero_attn", attention(add_zero_attn=True), own, together=True, causal=True)
+    both = dict(add_bias_kv=True, add_zero_attn=True)
+    multihead_case("both", attention(bias=False, **both), own, together=True, hidden=scattered, causal=True)
+    multihead_case("both_dims", attention(**both, **wide), other, cross=True, counts=KEY_COUNTS)
+    multihead_case("both_hidden", attention(**both), own, cross=True, hidden=scattered, counts=KEY_COUNTS)
+
+
+def state_dict(folder):
+    """A state dict as PyTorch makes it, and what its layer gives; rows as in the dims case."""
+    layer = nn.MultiheadAttention(SMALL_D, HEADS, batch_first=True, kdim=KDIM, vdim=VDIM, add_bias_kv=True)
+    with torch.no_grad():
+        layer.in_proj_bias.copy_(numbers(layer.in_proj_bias.shape, 1))
+    q, k, v = (numbers((n, d), 3 + i) for i, (n, d) in enumerate(((ROWS, SMALL_D), (11, KDIM), (11, VDIM))))
+    y = [layer(q[None, a:b], k[None, c:d], v[None, c:d])[0][0]
+         for a, b, c, d in zip(OFFSETS, OFFSETS[1:], KEY_OFFSETS, KEY_OFFSETS[1:])]
+    arrays = {name: p.numpy() for name, p in layer.state_dict().items()}
+    np.savez_compressed(folder / "multihead.npz", **arrays, **{"meta.json": b"{}"})
+    print(f"\nstatic const double loaded_y[] = {array(torch.cat(y)).replace('(const double[])', '')};")
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+
+def begin():
+    print("/* Written by tools/make_layer_fixtures.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
+    print("/* clang-format off */")
+
+
+def constants(*named):
+    for values, name in named:
+        print(f"static const {name}[] = {{{', '.join(map(str, values))}}};")
+
+
+def write_layers():
+    begin()
+    constants((OFFSETS, "size_t layer_offsets"), (IDS, "int32_t layer_ids"),
+              (BAG_OFFSETS, "size_t layer_bag_offsets"), (LABELS, "int32_t layer_labels"))
+    print("enum { LAYER_ROWS = %d, LAYER_D = %d, LAYER_HEADS = %d, LAYER_HIDDEN = %d };" % (ROWS, D, HEADS, HIDDEN))
+    for write in (linear, embedding, norm, positions, multihead, block, cross_entropy):
+        write()
+
+
+def write_multihead(folder):
+    begin()
+    constants((OFFSETS, "size_t query_offsets"), (KEY_OFFSETS, "size_t key_offsets"),
+              (KEY_COUNTS, "size_t key_counts"))
+    print("enum { QUERIES = %d, KEYS = %d, D = %d, KDIM = %d, VDIM = %d, HEADS = %d };"
+          % (ROWS, KEY_OFFSETS[-1], SMALL_D, KDIM, VDIM, HEADS))
+    multiheads()
+    state_dict(folder)
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    for name, write in (("layers.h", write_layers), ("multihead.h", lambda: write_multihead(folder))):
+        with open(folder / name, "w") as out, contextlib.redirect_stdout(out):
+            write()
+
+
+main()
