@@ -18,8 +18,7 @@ typedef struct {
     int32_t *from;           /* [pairs]: where each stood; old_pairs: a pair with an extra key */
 } widening;
 
-/* Segments of so many rows each, on the tape. */
-static fv_segments *equal_segments(fv_tape *t, size_t count, size_t rows)
+fv_segments *fvi_equal_segments(fv_tape *t, size_t count, size_t rows)
 {
     fv_segments *s = fv_tape_alloc(t, 1, sizeof *s);
     size_t *offsets = fv_tape_alloc(t, count + 1, sizeof *offsets);
@@ -228,9 +227,9 @@ bool fvi_extra_keys_use(fv_tape *t, const fv_multihead *layer, fvi_heads *h, fv_
     const size_t samples = fvi_mask_patches(&old);
     const fv_segments *of_k = old.keys      ? old.keys
                               : old.queries ? old.queries
-                                            : equal_segments(t, 1, keys);
-    const fv_segments *of_extra = equal_segments(t, samples, extra),
-                      *of_q = old.queries ? old.queries : equal_segments(t, 1, queries);
+                                            : fvi_equal_segments(t, 1, keys);
+    const fv_segments *of_extra = fvi_equal_segments(t, samples, extra),
+                      *of_q = old.queries ? old.queries : fvi_equal_segments(t, 1, queries);
     if (of_k == NULL || of_q == NULL || of_extra == NULL)
         return false;
     fv_var *extra_k = extra_rows(t, layer, samples, fvi_columns(h->k), layer->bias_k);

@@ -157,6 +157,73 @@ fv_var *fv_multihead_biased(fv_tape *t, const fv_multihead *layer, fv_var *q, fv
 fv_tensor fv_multihead_weights(fv_tape *t, const fv_multihead *layer, const fv_var *y,
                                size_t segment, bool average);
 
+/* ---- multi-head attention, one step after the other ---------------------------------------------- */
+
+/* Keys and values of the rows that several samples had so far, of one layer. */
+typedef struct {
+    size_t samples, capacity;      /* rows that each sample has room for */
+    size_t key_width, value_width; /* of a row */
+    fv_real *keys, *values;        /* [samples, capacity, width] */
+    size_t *counts;                /* [samples]: rows at the front that are filled; 0 begins anew */
+} fv_kv_cache;
+/* An empty cache for that layer; false, and nothing to free, when it cannot be. */
+bool fv_kv_cache_init(fv_kv_cache *cache, const fv_multihead *layer, size_t samples,
+                      size_t capacity, fv_error *error);
+/* Room for more rows; what there is stays. Values of the tape so far must not be looked at after it. False
+ * when memory is out. */
+bool fv_kv_cache_reserve(fv_kv_cache *cache, size_t capacity, fv_error *error);
+void fv_kv_cache_free(fv_kv_cache *cache);
+/* The next rows of each sample, one or many or none, segment s of x behind those that sample s has in the
+ * cache, to which they are added: causal self-attention, [rows, d] -> [rows, out]. The results have the
+ * bits of fv_multihead_forward over all rows with a causal mask. In FV_EVAL only, as the cache has no
+ * gradients; a full cache, or a layer with keys of its own, is an error and nothing is added. */
+fv_var *fv_multihead_step(fv_tape *t, const fv_multihead *layer, fv_var *x,
+                          const fv_segments *segments, fv_kv_cache *cache);
+
+/* ---- multi-head attention with a matrix a head ------------------------------------------------------ */
+
+/* The other construction of heads: q, k and v are mapped once more by matrices of each head, W^q,1 q,
+ * W^q,2 q, .. These fold into the first maps, so it is as large a class as fv_multihead of the same
+ * widths, reached on other paths. */
+typedef struct {
+    size_t heads, head_width; /* heads 0: a failed init */
+    double dropout;
+    fv_linear query, key, value;                     /* "q_proj" [d, d] and so on */
+    fv_param *query_heads, *key_heads, *value_heads; /* [heads, head_width, d], Xavier uniform */
+    fv_linear out_proj;                              /* [d, heads * head_width] */
+} fv_headwise;
+typedef struct {
+    size_t head_width; /* default d / heads */
+    bool no_bias;
+    double dropout; /* of the weights */
+} fv_headwise_opts;
+/* Heads that do not divide d without a head_width are an error of the set. */
+fv_headwise fv_headwise_init(fv_scope scope, size_t d, size_t heads, const fv_headwise_opts *opts);
+/* Self-attention: [rows, d] -> [rows, d]; mask NULL: all rows see all rows. */
+fv_var *fv_headwise_forward(fv_tape *t, const fv_headwise *layer, fv_var *x, const fv_mask *mask);
+/* Gives a layer of split channels the parameters that compute the same: products of those of from. False when
+ * heads, widths or biases differ. */
+bool fv_headwise_fold(const fv_headwise *from, const fv_multihead *into, fv_error *error);
+/* The way back: the first maps are those of from, and the heads' matrices cut out their channels. False
+ * also when heads * head_width is wider than d. */
+bool fv_headwise_unfold(const fv_multihead *from, const fv_headwise *into, fv_error *error);
+
+/* ---- attention pooling ------------------------------------------------------------------------------- */
+
+/* Learned queries look at all rows of a segment (Lee et al., 2019, arXiv 1810.00825). */
+typedef struct {
+    fv_param *query; /* [queries, d], Xavier uniform */
+    fv_multihead attention;
+} fv_attention_pool;
+/* d: width of rows and result, unless opts (NULL: defaults) says otherwise; parameters "query" and those of
+ * fv_multihead under "attention". */
+fv_attention_pool fv_attention_pool_init(fv_scope scope, size_t d, size_t queries, size_t heads,
+                                         const fv_multihead_opts *opts);
+/* [rows, d] -> [samples * queries, out], the queries of a sample one after the other. An empty segment
+ * attends to nothing. */
+fv_var *fv_attention_pool_forward(fv_tape *t, const fv_attention_pool *layer, fv_var *x,
+                                  const fv_segments *segments);
+
 /* ---- encoder block --------------------------------------------------------------------------------- */
 
 typedef enum { FV_ACT_RELU, FV_ACT_GELU } fv_activation; /* of the FC part */

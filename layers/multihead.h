@@ -10,6 +10,9 @@ typedef struct {
     fv_var *q, *k, *v;
 } fvi_heads;
 
+/* Segments of so many rows each, on the tape. */
+fv_segments *fvi_equal_segments(fv_tape *t, size_t count, size_t rows);
+
 /* Makes the parameters of what is added by distance. */
 void fvi_relative_init(fv_scope scope, size_t d, fv_multihead *layer);
 /* Puts what is added by distance to queries q [queries, heads * width] into the options of attention; false on
