@@ -15,12 +15,12 @@
  * differ between instruction sets: there the expression says it. */
 static inline fv_real fvi_fma(fv_real x, fv_real y, fv_real sum)
 {
-#if defined(FV_COMPLEX) || !defined(__FMA__)
+#if defined(FV_COMPLEX)
     return sum + x * y;
 #elif defined(FV_F64)
-    return __builtin_fma(x, y, sum);
+    return fvi_fma_wide(x, y, sum);
 #else
-    return __builtin_fmaf(x, y, sum);
+    return fvi_fmaf(x, y, sum);
 #endif
 }
 
@@ -62,6 +62,7 @@ static inline double fvi_rsqrt_double(double x)
     X(fvi_erf, fvi_erf_float, erf, 1.1283791670955126 * exp(-a * a)) /* 2 / sqrt(pi) */            \
     X(fvi_sin, fvi_sin_float, sin, cos(a))                                                         \
     X(fvi_cos, fvi_cos_float, cos, -sin(a))                                                        \
+    X(fvi_atan, fvi_atan_float, atan, 1 / (1 + a * a))                                             \
     X(fvi_abs, fabsf, fabs, (a > 0) - (a < 0))
 
 /* The name, what computes it, its derivative. */
@@ -69,7 +70,6 @@ static inline double fvi_rsqrt_double(double x)
     X(fvi_tan, tan, 1 + y * y)                                                                     \
     X(fvi_asin, asin, 1 / sqrt((1 - a) * (1 + a)))                                                 \
     X(fvi_acos, acos, -1 / sqrt((1 - a) * (1 + a)))                                                \
-    X(fvi_atan, atan, 1 / (1 + a * a))                                                             \
     X(fvi_sinh, sinh, cosh(a))                                                                     \
     X(fvi_cosh, cosh, sinh(a))                                                                     \
     X(fvi_asinh, asinh, 1 / hypot(1, a))                                                           \

@@ -25,6 +25,25 @@ static inline float fvi_from_bits(uint32_t bits)
     return x;
 }
 
+/* sum + x * y, rounded once where the instruction set can. */
+static inline float fvi_fmaf(float x, float y, float sum)
+{
+#if defined(__FMA__)
+    return __builtin_fmaf(x, y, sum);
+#else
+    return sum + x * y;
+#endif
+}
+
+static inline double fvi_fma_wide(double x, double y, double sum)
+{
+#if defined(__FMA__)
+    return __builtin_fma(x, y, sum);
+#else
+    return sum + x * y;
+#endif
+}
+
 /* |x|. */
 static inline float fvi_size(float x)
 {
@@ -41,16 +60,16 @@ static inline float fvi_with_sign(float size, float x)
  * rounds to a whole number and leaves it in the low bits. */
 static inline float fvi_expm1_reduced(float x, int32_t *n)
 {
-    const float shift = 0x1.8p23f, z = x * 0x1.715476p0f + shift;
+    const float shift = 0x1.8p23f, z = fvi_fmaf(x, 0x1.715476p0f, shift);
     const float whole = z - shift;
-    const float r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f;
+    const float r = fvi_fmaf(-whole, 0x1.7f7d1cp-20f, fvi_fmaf(-whole, 0x1.62e4p-1f, x));
     float e = 0x1.6bec04p-10f;
-    e = e * r + 0x1.122776p-7f;
-    e = e * r + 0x1.555674p-5f;
-    e = e * r + 0x1.5554bp-3f;
-    e = e * r + 0x1.fffffep-2f;
+    e = fvi_fmaf(e, r, 0x1.122776p-7f);
+    e = fvi_fmaf(e, r, 0x1.555674p-5f);
+    e = fvi_fmaf(e, r, 0x1.5554bp-3f);
+    e = fvi_fmaf(e, r, 0x1.fffffep-2f);
     *n = (int32_t)(fvi_bits(z) - 0x4b400000u);
-    return e * r * r + r;
+    return fvi_fmaf(e * r, r, r);
 }
 
 /* 2^n for -126 <= n <= 127. */
@@ -68,7 +87,7 @@ static inline float fvi_exp_float(float x)
     const float e = fvi_expm1_reduced(x, &n);
     const int32_t half = n >> 1; /* 2^n itself may lie outside the range of a float */
     const float low = fvi_power_of_two(half);
-    return (e * low + low) * fvi_power_of_two(n - half);
+    return fvi_fmaf(e, low, low) * fvi_power_of_two(n - half);
 }
 
 /* The same for x <= 88, with 0 instead of denormals: faster. */
@@ -76,7 +95,7 @@ static inline float fvi_exp_normal(float x)
 {
     int32_t n;
     const float e = fvi_expm1_reduced(x, &n), scale = fvi_power_of_two(n);
-    return x < -87.0f ? 0.0f : e * scale + scale;
+    return x < -87.0f ? 0.0f : fvi_fmaf(e, scale, scale);
 }
 
 /* At most 1.8 ulp. */
@@ -86,7 +105,7 @@ static inline float fvi_expm1_float(float x)
     const float high = x > 89.0f ? 89.0f : x;
     const float e = fvi_expm1_reduced(high < -18.0f ? -18.0f : high, &n);
     const float half = fvi_power_of_two(n - 1); /* 2^128 would not be a float */
-    return fvi_with_sign(2 * (e * half + (half - 0.5f)), x);
+    return fvi_with_sign(2 * fvi_fmaf(e, half, half - 0.5f), x);
 }
 
 /* x = (1 + f) 2^k with 1 + f in [sqrt(1/2), sqrt(2)): returns f. */
@@ -102,16 +121,16 @@ static inline float fvi_log_sum(float f, float k)
 {
     const float square = f * f;
     float p = -0x1.38b5ap-4f;
-    p = p * f + 0x1.055b7p-3f;
-    p = p * f - 0x1.0d853ep-3f;
-    p = p * f + 0x1.22da1cp-3f;
-    p = p * f - 0x1.547244p-3f;
-    p = p * f + 0x1.99a008p-3f;
-    p = p * f - 0x1.000226p-2f;
-    p = p * f + 0x1.555554p-2f;
-    p = p * (square * f) + k * 0x1.7f7d1cp-20f;
-    p = p - 0.5f * square;
-    return k * 0x1.62e4p-1f + (p + f);
+    p = fvi_fmaf(p, f, 0x1.055b7p-3f);
+    p = fvi_fmaf(p, f, -0x1.0d853ep-3f);
+    p = fvi_fmaf(p, f, 0x1.22da1cp-3f);
+    p = fvi_fmaf(p, f, -0x1.547244p-3f);
+    p = fvi_fmaf(p, f, 0x1.99a008p-3f);
+    p = fvi_fmaf(p, f, -0x1.000226p-2f);
+    p = fvi_fmaf(p, f, 0x1.555554p-2f);
+    p = fvi_fmaf(p, square * f, k * 0x1.7f7d1cp-20f);
+    p = fvi_fmaf(-0.5f, square, p);
+    return fvi_fmaf(k, 0x1.62e4p-1f, p + f);
 }
 
 /* At most 0.9 ulp; -Inf at 0, NaN below. */
@@ -132,7 +151,7 @@ static inline float fvi_log1p_float(float x)
     float k;
     const float f = fvi_log_reduced(sum, &k);
     const int32_t down = k < 126 ? -(int32_t)k : -126; /* what is lost there is nothing */
-    const float y = fvi_log_sum(f + lost * fvi_power_of_two(down), k);
+    const float y = fvi_log_sum(fvi_fmaf(lost, fvi_power_of_two(down), f), k);
     return x > -1 ? fvi_with_sign(x < INFINITY ? y : x, x) : x == -1 ? -INFINITY : NAN;
 }
 
@@ -141,11 +160,11 @@ static inline float fvi_tanh_float(float x)
 {
     const float size = fvi_size(x), square = x * x;
     float p = -0x1.825858p-8f;
-    p = p * square + 0x1.54b8ap-6f;
-    p = p * square - 0x1.b898dep-5f;
-    p = p * square + 0x1.1109aep-3f;
-    p = p * square - 0x1.55553ep-2f;
-    const float inner = p * (square * x) + x;
+    p = fvi_fmaf(p, square, 0x1.54b8ap-6f);
+    p = fvi_fmaf(p, square, -0x1.b898dep-5f);
+    p = fvi_fmaf(p, square, 0x1.1109aep-3f);
+    p = fvi_fmaf(p, square, -0x1.55553ep-2f);
+    const float inner = fvi_fmaf(p, square * x, x);
     const float outer = 1 - 2 / (fvi_exp_normal(size > 20.0f ? 40.0f : 2 * size) + 1);
     return fvi_with_sign(size > 0.6f ? outer : inner, x);
 }

@@ -30,11 +30,11 @@ static inline double fvi_log2_wide(float x)
     const double m = fvi_from_bits_wide((bits & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
     const double s = (m - 1) / (m + 1), square = s * s;
     double p = 0x1.5ce9006b0a925p-2;
-    p = p * square + 0x1.a58d80347649bp-2;
-    p = p * square + 0x1.27777ff925c9p-1;
-    p = p * square + 0x1.ec709d12bb741p-1;
-    p = p * square + 0x1.71547652bee03p1;
-    const double y = p * s + k;
+    p = fvi_fma_wide(p, square, 0x1.a58d80347649bp-2);
+    p = fvi_fma_wide(p, square, 0x1.27777ff925c9p-1);
+    p = fvi_fma_wide(p, square, 0x1.ec709d12bb741p-1);
+    p = fvi_fma_wide(p, square, 0x1.71547652bee03p1);
+    const double y = fvi_fma_wide(p, s, k);
     return x > 0 ? (x < INFINITY ? y : (double)x) : x == 0 ? -INFINITY : NAN;
 }
 
@@ -45,13 +45,13 @@ static inline float fvi_exp2_wide(double x)
     x = x < -160 ? -160 : x;
     const double shift = 0x1.8p52, z = x + shift, r = x - (z - shift);
     double p = 0x1.bffca7cf1631ap-17;
-    p = p * r + 0x1.4442ed269e0fcp-13;
-    p = p * r + 0x1.5dc041a664aefp-10;
-    p = p * r + 0x1.3b2a1c0cd28e6p-7;
-    p = p * r + 0x1.c6b0551bcb7c3p-5;
-    p = p * r + 0x1.ebfbe04571d4ep-3;
-    p = p * r + 0x1.62e4300b9e913p-1;
-    p = p * r + 1;
+    p = fvi_fma_wide(p, r, 0x1.4442ed269e0fcp-13);
+    p = fvi_fma_wide(p, r, 0x1.5dc041a664aefp-10);
+    p = fvi_fma_wide(p, r, 0x1.3b2a1c0cd28e6p-7);
+    p = fvi_fma_wide(p, r, 0x1.c6b0551bcb7c3p-5);
+    p = fvi_fma_wide(p, r, 0x1.ebfbe04571d4ep-3);
+    p = fvi_fma_wide(p, r, 0x1.62e4300b9e913p-1);
+    p = fvi_fma_wide(p, r, 1);
     return (float)(p * fvi_from_bits_wide((fvi_bits_wide(z) + 1023) << 52));
 }
 
@@ -111,11 +111,11 @@ static inline float fvi_sin_wide(float x, double shift)
         f += rest[i];
     const double square = f * f;
     double p = -0x1.cc34fe04082bfp3;
-    p = p * square + 0x1.500ffdd9af6acp5;
-    p = p * square - 0x1.32d1122721f54p6;
-    p = p * square + 0x1.466bbfc308744p6;
-    p = p * square - 0x1.4abbce4f1c49p5;
-    p = p * square + 0x1.921fb5441e483p2;
+    p = fvi_fma_wide(p, square, 0x1.500ffdd9af6acp5);
+    p = fvi_fma_wide(p, square, -0x1.32d1122721f54p6);
+    p = fvi_fma_wide(p, square, 0x1.466bbfc308744p6);
+    p = fvi_fma_wide(p, square, -0x1.4abbce4f1c49p5);
+    p = fvi_fma_wide(p, square, 0x1.921fb5441e483p2);
     const double y = p * f;
     return (float)fvi_from_bits_wide(fvi_bits_wide(y) ^ fvi_bits_wide(z) << 63);
 }
@@ -128,6 +128,27 @@ static inline float fvi_sin_float(float x)
 static inline float fvi_cos_float(float x)
 {
     return fvi_sin_wide(x, 0.25);
+}
+
+/* The angle whose tangent is x. That of |x| is a multiple of pi / 4 and the angle of t, |t| < sqrt(2) - 1:
+ * t = |x|, (|x| - 1) / (|x| + 1) or -1 / |x|. */
+static inline float fvi_atan_float(float x)
+{
+    const double size = fvi_size(x);
+    const bool some = size > 0x1.a827999fcef32p-2; /* sqrt(2) - 1 */
+    const bool most = size > 0x1.3504f333f9de6p1;  /* sqrt(2) + 1 */
+    const double over = some ? size - 1 : size, under = some ? size + 1 : 1;
+    const double start = most ? 0x1.921fb54442d18p0 : some ? 0x1.921fb54442d18p-1 : 0;
+    const double t = (most ? -1 : over) / (most ? size : under), square = t * t;
+    double p = -0x1.3476b60263bf8p-5;
+    p = fvi_fma_wide(p, square, 0x1.1da944b08361cp-4);
+    p = fvi_fma_wide(p, square, -0x1.7055a4b9e6bcap-4);
+    p = fvi_fma_wide(p, square, 0x1.c6cc2c34dd014p-4);
+    p = fvi_fma_wide(p, square, -0x1.2490912fd0fbep-3);
+    p = fvi_fma_wide(p, square, 0x1.99999046475dap-3);
+    p = fvi_fma_wide(p, square, -0x1.5555554ba3b18p-2);
+    p = fvi_fma_wide(p, square, 0x1.fffffffffe56bp-1);
+    return fvi_with_sign((float)fvi_fma_wide(p, t, start), x);
 }
 
 #endif
