@@ -1,28 +1,37 @@
 /* Gated activations: an axis is cut in halves a and b, and one lets the other pass. */
 #include "autograd/ops/activation.h"
 
-/* Runs a loop over the halves of x around the axis that the op keeps: forward into y, or backward into half
- * number `half` of the gradient, which is zeroed first when blank. */
-static void run_halves(const fv_tape *t, fv_var *y, loop *run, fv_real *dx, int half, bool blank)
+/* Of n numbers of the halves a and b: forward writes out; backward, which also gets dy, adds to the halves
+ * out and out_b of the gradient. */
+#define GATED_LOOP                                                                                 \
+    size_t n, const fv_real *restrict in_a, const fv_real *restrict in_b,                          \
+        const fv_real *restrict in_dy, fv_real *restrict out, fv_real *restrict out_b
+typedef void gated_loop(GATED_LOOP);
+
+/* Runs a loop over the halves of x around the axis that the op keeps: forward into y, or backward into dx,
+ * which is zeroed first when blank. */
+static void run_halves(const fv_tape *t, fv_var *y, gated_loop *run, fv_real *dx, bool blank)
 {
-    static const double none[2];
     const axis_view v = view_axis(y->value.shape, *(const int *)y->options);
     const size_t n = v.n * v.inner, outer = n ? v.outer : 0; /* numbers of a half that adjoin */
-    const fv_real *x = y->in[0]->value.data, *dy = y->grad;
-    fv_real *out = dx ? dx + (half ? n : 0) : y->value.data;
-    const size_t pieces = (n + FVI_BLOCK - 1) / FVI_BLOCK, step = dx ? 2 * n : n;
+    const size_t pieces = (n + FVI_BLOCK - 1) / FVI_BLOCK;
     const int parts = parts_of(t, outer * pieces, 5 * (n < FVI_BLOCK ? n : FVI_BLOCK));
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part mine = part_at(outer * pieces, parts, k);
         for (size_t i = mine.from; i < mine.to; i++) {
             const size_t o = i / pieces, from = i % pieces * FVI_BLOCK;
-            const fv_real *a = x + o * 2 * n + from;
-            const size_t count = n - from < FVI_BLOCK ? n - from : FVI_BLOCK, at = o * n + from;
-            if (blank)
-                memset(out + o * step + from, 0, count * sizeof *out);
-            run(count, none, a, a + n, NULL, dx ? y->value.data + at : NULL, dx ? dy + at : NULL,
-                out + o * step + from);
+            const size_t at = o * n + from, at_a = at + o * n;
+            const size_t count = n - from < FVI_BLOCK ? n - from : FVI_BLOCK;
+            const fv_real *a = y->in[0]->value.data + at_a;
+            if (blank) {
+                memset(dx + at_a, 0, count * sizeof *dx);
+                memset(dx + at_a + n, 0, count * sizeof *dx);
+            }
+            if (dx != NULL)
+                run(count, a, a + n, y->grad + at, dx + at_a, dx + at_a + n);
+            else
+                run(count, a, a + n, NULL, y->value.data + at, NULL);
         }
     }
 }
@@ -51,22 +60,33 @@ static fv_var *gated_sample(fv_sampler *s, fvi_op_id id, int which)
 
 /* The op y = value of halves a and b, where da and db are gradients for that dy, and the public function. */
 #define FVI_GATED(name, formula, paper, value, da, db)                                             \
-    FVI_BINARY_VALUES(name##_values, value)                                                        \
-    FVI_BINARY_GRADIENTS(name##_da, da)                                                            \
-    FVI_BINARY_GRADIENTS(name##_db, db)                                                            \
+    static void name##_values(GATED_LOOP)                                                          \
+    {                                                                                              \
+        (void)in_dy, (void)out_b;                                                                  \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const fv_real a = in_a[i], b = in_b[i];                                                \
+            out[i] = value;                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_gradients(GATED_LOOP)                                                       \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const fv_real a = in_a[i], b = in_b[i], dy = in_dy[i];                                 \
+            out[i] += da;                                                                          \
+            out_b[i] += db;                                                                        \
+        }                                                                                          \
+    }                                                                                              \
     static bool name##_forward(fv_tape *t, fv_var *y)                                              \
     {                                                                                              \
-        run_halves(t, y, name##_values, NULL, 0, false);                                           \
+        run_halves(t, y, name##_values, NULL, false);                                              \
         return true;                                                                               \
     }                                                                                              \
     static void name##_backward(fv_tape *t, fv_var *y)                                             \
     {                                                                                              \
         bool blank;                                                                                \
         fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);                                         \
-        if (dx != NULL) {                                                                          \
-            run_halves(t, y, name##_da, dx, 0, blank);                                             \
-            run_halves(t, y, name##_db, dx, 1, blank);                                             \
-        }                                                                                          \
+        if (dx != NULL)                                                                            \
+            run_halves(t, y, name##_gradients, dx, blank);                                         \
     }                                                                                              \
     static fv_var *name##_sample(fv_sampler *s, int which)                                         \
     {                                                                                              \
