@@ -9,6 +9,7 @@
 #include "tensor/math.h"
 
 #include "autograd/ops/fold.h"
+#include "autograd/ops/rows.h"
 
 enum {
     WIDTH = 1024,  /* results of a tile, at most */
@@ -74,7 +75,7 @@ FVI_INLINE fvi_wide counts(fold_kind kind, double p, fv_real x, fvi_wide c)
     case FOLD_CENTRED:
         return (x - c) * (x - c);
     case FOLD_EXPS:
-        return fvi_exp((fv_real)(x - c));
+        return exp_of_shifted(isinf(fv_re(c)) && fv_re(x) == fv_re(c) ? 0 : x - (fv_real)c);
     case FOLD_ABS:
     case FOLD_MAX_ABS:
     case FOLD_MIN_ABS:
@@ -84,7 +85,7 @@ FVI_INLINE fvi_wide counts(fold_kind kind, double p, fv_real x, fvi_wide c)
     case FOLD_NOT_ZERO:
         return fv_re(x) != 0;
     case FOLD_EQUAL:
-        return fv_re(x) == fv_re(c);
+        return fv_re(x) == fv_re((fv_real)c);
     case FOLD_EQUAL_ABS: /* NaN too: its sign, and so its share, is 0 */
         return (fv_re(fvi_abs(x)) == fv_re(c)) | (fv_re(x) != fv_re(x));
     default:
@@ -108,10 +109,12 @@ FVI_INLINE fvi_wide any_run(fold_kind kind, double p, size_t n, const fv_real *r
     for (int l = 0; l < FVI_LANES; l++)
         lane[l] = nothing(kind);
     size_t i = 0; /* the lanes stay a loop, which compilers turn into vectors for every kind */
-    for (; i + FVI_LANES <= n; i += FVI_LANES)
+    for (; i + FVI_LANES <= n; i += FVI_LANES) {
+        __builtin_prefetch(x + i + FVI_AHEAD);
 #pragma GCC unroll 1
         for (int l = 0; l < FVI_LANES; l++)
             lane[l] = join(kind, lane[l], counts(kind, p, x[i + (size_t)l], c));
+    }
     for (int l = 0; i < n; i++, l++)
         lane[l] = join(kind, lane[l], counts(kind, p, x[i], c));
     for (int half = FVI_LANES / 2; half > 0; half /= 2)
@@ -305,21 +308,17 @@ static void join_sums(const fold *f, size_t width, fvi_wide *restrict sum,
         sum[j] = join(f->kind, sum[j], more[j]);
 }
 
-static void put(const fold *f, const tile *at, const fvi_wide *restrict sum)
+static void put(const fold *f, const tile *at, fvi_wide *restrict sum)
 {
     const ptrdiff_t next = f->kept.run[1];
-    const double over = f->over;
+    for (size_t j = 0; f->over != 1 && j < at->width; j++)
+        sum[j] /= f->over;
     if (f->wide != NULL)
         memcpy(f->wide + at->y, sum, at->width * sizeof *sum);
-    else if (f->y != NULL && over == 1)
-        for (size_t j = 0; j < at->width; j++)
-            f->y[at->y + (ptrdiff_t)j] = (fv_real)sum[j];
-    else if (f->y != NULL)
-        for (size_t j = 0; j < at->width; j++)
-            f->y[at->y + (ptrdiff_t)j] = (fv_real)(sum[j] / over);
-    else
-        for (size_t j = 0; j < at->width; j++)
-            f->dx[at->y + (ptrdiff_t)j * next] += (fv_real)sum[j];
+    for (size_t j = 0; f->y != NULL && j < at->width; j++)
+        f->y[at->y + (ptrdiff_t)j] = (fv_real)sum[j];
+    for (size_t j = 0; f->dx != NULL && j < at->width; j++)
+        f->dx[at->y + (ptrdiff_t)j * next] += (fv_real)sum[j];
 }
 
 /* The tiles of one thread. */
@@ -329,12 +328,14 @@ static void fold_tiles(const fold *f, const cut *k, part p, const fv_real *x)
     walker run = walk_to(&f->kept, p.from / k->tiles);
     for (size_t i = p.from, number = p.from % k->tiles; i < p.to; i++) {
         const tile at = tile_at(f, k, &run, number, x);
-        fold_part(f, k, &at, 0, sum);
-        for (size_t b = 1; b < k->blocks; b++) {
-            fold_part(f, k, &at, b, more);
-            join_sums(f, at.width, sum, more);
+        for (const fold *now = f; now != NULL; now = now->then) {
+            fold_part(now, k, &at, 0, sum);
+            for (size_t b = 1; b < k->blocks; b++) {
+                fold_part(now, k, &at, b, more);
+                join_sums(now, at.width, sum, more);
+            }
+            put(now, &at, sum);
         }
-        put(f, &at, sum);
         if (++number == k->tiles) {
             number = 0;
             walk_on(&f->kept, &run);
@@ -375,7 +376,8 @@ void fvi_fold(fv_tape *t, const fold *f, const fv_real *x)
     if (k.items == 0) /* nothing is kept */
         return;
     if (threads > 1 && k.blocks > 1 && k.items < 4 * threads) {
-        fold_blocks(t, f, &k, x);
+        for (; f != NULL; f = f->then)
+            fold_blocks(t, f, &k, x);
         return;
     }
     const int parts = parts_of(t, k.items, cost);

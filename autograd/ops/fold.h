@@ -9,7 +9,7 @@ typedef enum {
     FOLD_SUM,       /* x, added up */
     FOLD_SQUARES,   /* x^2 */
     FOLD_CENTRED,   /* (x - c)^2 */
-    FOLD_EXPS,      /* e^(x - c) */
+    FOLD_EXPS,      /* e^(x - c), 1 where x is an infinite c */
     FOLD_ABS,       /* |x| */
     FOLD_POWERS,    /* |x|^p */
     FOLD_NOT_ZERO,  /* x != 0 */
@@ -24,17 +24,20 @@ typedef enum {
 
 /* A fold walks twice: over what is kept (tensor 0: the numbers, 1: the results), and at each place of
  * that over what goes (tensor 0: the numbers). The numbers' innermost axis of more than one has step 1. */
-typedef struct {
+typedef struct fold fold;
+struct fold {
     walk kept, gone;
     fold_kind kind;
     double p;          /* of FOLD_POWERS */
     const fvi_wide *c; /* one a result, for the kinds that have it */
-    /* Where the results go, one of: set to the result, */
+    /* Where result / over goes, unless these are NULL: set, set, or added to. */
     fvi_wide *wide;
-    fv_real *y;  /* to the result / over, */
-    fv_real *dx; /* or with the result added */
+    fv_real *y, *dx;
     double over;
-} fold;
+    /* Another fold of the same numbers, whose c are the wide results of this one: done tile by tile,
+     * while the cache holds the numbers. */
+    const fold *then;
+};
 
 /* Folds x. Each result's order of additions depends on the sizes alone. */
 #define fvi_fold FVI_NAME(fvi_fold)
@@ -45,9 +48,10 @@ typedef enum {
     SLOPE_ONE,
     SLOPE_X,
     SLOPE_CENTRED,    /* x - c */
-    SLOPE_EXP,        /* e^(x - c) */
+    SLOPE_EXP,        /* e^(x - c), c a number of the build's own and about x or more */
     SLOPE_SIGN,       /* of x */
-    SLOPE_EQUAL,      /* x == c */
+    SLOPE_QUOTIENT,   /* c / x, 0 where c is 0 */
+    SLOPE_EQUAL,      /* x == c, of such a c */
     SLOPE_EQUAL_SIGN, /* sign of x where |x| == c */
     SLOPE_POWER       /* sign of x times |x|^(p - 1), 0 at 0 */
 } slope_kind;
@@ -60,6 +64,7 @@ typedef struct {
     double scale; /* of all */
     const fv_real *factor;
     const fvi_wide *c;
+    bool blank; /* dx is not yet zeroed */
 } spread;
 
 #define fvi_spread FVI_NAME(fvi_spread)

@@ -27,9 +27,21 @@ static fvi_wide *fold_to_wide(fv_tape *t, const fv_var *y, fold_kind kind, const
     return fv_tape_ok(t) ? f.wide : NULL;
 }
 
+/* Folds x into wide numbers of the tape, and with these as c once more. */
+static bool fold_twice(fv_tape *t, const fv_var *y, fold *first, fold *then)
+{
+    first->wide = fvi_tape_take(t, fvi_count(y), sizeof *first->wide);
+    then->c = first->wide;
+    first->then = then;
+    if (first->wide != NULL)
+        fvi_fold(t, first, y->in[0]->value.data);
+    return fv_tape_ok(t);
+}
+
 /* What a backward rule needs of each result: a factor of its numbers' slopes, and c. */
 typedef struct {
     fv_real *dx, *factor;
+    bool blank; /* dx is not yet zeroed */
     fvi_wide *c;
     fvi_mark mark;
 } shares;
@@ -37,7 +49,7 @@ typedef struct {
 /* False when x needs no gradient, or memory is out. */
 static bool begin_shares(fv_tape *t, const fv_var *y, shares *s)
 {
-    s->dx = fv_grad(t, y->in[0]);
+    s->dx = fvi_grad_blank(t, y->in[0], &s->blank);
     if (s->dx == NULL)
         return false;
     s->mark = fvi_arena_mark(&t->arena);
@@ -52,6 +64,7 @@ static void end_shares(fv_tape *t, const fv_var *y, const shares *s, slope_kind 
     all.p = ((const reduction *)y->options)->number;
     all.factor = s->factor;
     all.c = s->c;
+    all.blank = s->blank;
     fvi_spread(t, &all, y->in[0]->value.data, s->dx);
     fvi_arena_release(&t->arena, s->mark);
 }
@@ -69,17 +82,13 @@ static double freedom(const fv_var *y)
 static bool variance_forward(fv_tape *t, fv_var *y)
 {
     const reduction *r = y->options;
-    fvi_wide *mean = fold_to_wide(t, y, FOLD_SUM, NULL);
-    for (size_t i = 0, n = mean ? fvi_count(y) : 0; i < n; i++)
-        mean[i] /= (double)r->count;
-    y->saved = mean;
-    fold f = fold_of(y, FOLD_CENTRED);
-    f.c = mean;
-    f.y = y->value.data;
-    f.over = freedom(y) > 0 ? freedom(y) : 0;
-    if (mean != NULL)
-        fvi_fold(t, &f, y->in[0]->value.data);
-    return fv_tape_ok(t);
+    fold mean = fold_of(y, FOLD_SUM), squares = fold_of(y, FOLD_CENTRED);
+    mean.over = (double)r->count;
+    squares.y = y->value.data;
+    squares.over = freedom(y) > 0 ? freedom(y) : 0;
+    const bool good = fold_twice(t, y, &mean, &squares);
+    y->saved = mean.wide;
+    return good;
 }
 
 /* dx = 2 dy (x - mean) / (count - correction) */
@@ -154,16 +163,15 @@ FVI_OP(std, "y = sqrt(variance(x))", "", 5)
 
 /* ---- logsumexp --------------------------------------------------------------------------------- */
 
-/* The largest first, so that no power overflows; an infinite one is left as it is. */
+/* The largest first, so that no power overflows. */
 static bool logsumexp_forward(fv_tape *t, fv_var *y)
 {
     const fvi_mark mark = fvi_arena_mark(&t->arena);
-    fvi_wide *most = fold_to_wide(t, y, FOLD_MAX, NULL);
-    for (size_t i = 0, n = most ? fvi_count(y) : 0; i < n; i++)
-        most[i] = isinf(fv_re(most[i])) ? 0 : most[i];
-    const fvi_wide *sum = most ? fold_to_wide(t, y, FOLD_EXPS, most) : NULL;
-    for (size_t i = 0, n = sum ? fvi_count(y) : 0; i < n; i++)
-        y->value.data[i] = (fv_real)(most[i] + wide_log(sum[i]));
+    fold most = fold_of(y, FOLD_MAX), sum = fold_of(y, FOLD_EXPS);
+    sum.wide = fvi_tape_take(t, fvi_count(y), sizeof *sum.wide);
+    const bool good = sum.wide != NULL && fold_twice(t, y, &most, &sum);
+    for (size_t i = 0, n = good ? fvi_count(y) : 0; i < n; i++)
+        y->value.data[i] = (fv_real)(most.wide[i] + wide_log(sum.wide[i]));
     fvi_arena_release(&t->arena, mark);
     return fv_tape_ok(t);
 }

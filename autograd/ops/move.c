@@ -231,7 +231,8 @@ void fvi_move(fv_tape *t, const move *m, const fv_real *x, fv_real *y)
 /* dx of what is repeated: the sum over the axes along which x does not step. */
 static void add_repeats(fv_tape *t, const move *m, const fv_real *dy, fv_real *dx)
 {
-    fold f = {.kept = {.tensors = 2}, .gone = {.tensors = 1}, .kind = FOLD_SUM, .dx = dx};
+    fold f = {
+        .kept = {.tensors = 2}, .gone = {.tensors = 1}, .kind = FOLD_SUM, .dx = dx, .over = 1};
     for (int i = 0; i < m->axes; i++)
         if (m->x[i] == 0)
             walk_add(&f.gone, m->size[i], &m->y[i]);

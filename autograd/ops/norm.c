@@ -81,7 +81,8 @@ static inline void row_backward(const normed *v, size_t r, bool centred, const f
 /* The gradients of weight and bias are summed in a fixed number of blocks of rows. */
 static void norm_backward(fv_tape *t, fv_var *y, bool centred)
 {
-    fv_real *dx = fv_grad(t, y->in[0]), *dw = fv_grad(t, y->in[1]);
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank), *dw = fv_grad(t, y->in[1]);
     fv_real *db = y->inputs > 2 ? fv_grad(t, y->in[2]) : NULL;
     if (fvi_count(y) == 0)
         return;
@@ -99,9 +100,12 @@ static void norm_backward(fv_tape *t, fv_var *y, bool centred)
         for (size_t i = p.from; i < p.to; i++) {
             const part rows = block_at(b, i);
             fv_real *own = sums ? sums + 2 * i * d : NULL;
-            for (size_t r = rows.from; r < rows.to; r++)
+            for (size_t r = rows.from; r < rows.to; r++) {
+                if (blank)
+                    memset(dx + r * d, 0, d * sizeof *dx);
                 row_backward(&v, r, centred, y->grad + r * d, dx ? dx + r * d : NULL, own,
                              own ? own + d : NULL);
+            }
         }
     }
     for (size_t i = 0; sums != NULL && i < b.count; i++) {
@@ -251,16 +255,14 @@ static bool l2_normalize_forward(fv_tape *t, fv_var *y)
     y->saved = fvi_tape_take(t, v.outer * v.inner, sizeof(fv_real));
     if (y->saved == NULL)
         return false;
-    each_strip(t, y, o->axis, l2_normalize_strip, NULL);
+    each_strip(t, y, o->axis, l2_normalize_strip);
     return true;
 }
 
 static void l2_normalize_backward(fv_tape *t, fv_var *y)
 {
     const length_options *o = y->options;
-    fv_real *dx = fv_grad(t, y->in[0]);
-    if (dx != NULL)
-        each_strip(t, y, o->axis, l2_normalize_strip_backward, dx);
+    each_strip_back(t, y, o->axis, l2_normalize_strip_backward);
 }
 
 static fv_var *l2_normalize_sample(fv_sampler *s, int which)

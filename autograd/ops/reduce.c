@@ -1,4 +1,6 @@
 /* Sums, means, products, largest and smallest numbers over axes. */
+#include <math.h>
+
 #include "autograd/ops/reduce.h"
 
 static bool fold_to_y(fv_tape *t, fv_var *y, fold_kind kind, double over)
@@ -14,7 +16,7 @@ static bool fold_to_y(fv_tape *t, fv_var *y, fold_kind kind, double over)
 static void spread_dy(fv_tape *t, fv_var *y, double scale)
 {
     spread s = spread_of(y, SLOPE_ONE);
-    fv_real *dx = fv_grad(t, y->in[0]);
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &s.blank);
     s.scale = scale;
     s.factor = y->grad;
     if (dx != NULL)
@@ -79,68 +81,79 @@ static bool prod_forward(fv_tape *t, fv_var *y)
     return fold_to_y(t, y, FOLD_PRODUCT, 1);
 }
 
-enum {
-    LINES = 16
-}; /* neighbouring results that go together, so that memory is read in its order */
-
-/* The numbers of so many results, whose places are adjacent: left[i] is the product of those before i,
- * right of those behind it, times dy. */
-static void products_of_others(const walk *w, size_t lines, const fv_real *x, const fv_real *dy,
-                               fv_real *dx, fvi_wide (*left)[LINES])
+/* The numbers of one result: left[i] is the product of those before i, right of those behind it, times dy. */
+static void products_of_others(const walk *w, const fv_real *x, fv_real dy, fv_real *dx,
+                               fvi_wide *left)
 {
-    fvi_wide product[LINES], right[LINES];
+    fvi_wide product = 1, right = dy;
     walker at = walk_to(w, 0);
     size_t i = 0;
-    for (size_t j = 0; j < lines; j++) {
-        product[j] = 1;
-        right[j] = dy[j];
-    }
     for (size_t r = 0; r < w->runs; r++, walk_on(w, &at))
-        for (size_t k = 0; k < w->n; k++, i++)
-            for (size_t j = 0; j < lines; j++) {
-                left[i][j] = product[j];
-                product[j] *= x[at.at[0] + (ptrdiff_t)k * w->run[0] + (ptrdiff_t)j];
-            }
+        for (size_t k = 0; k < w->n; k++, i++) {
+            left[i] = product;
+            product *= x[at.at[0] + (ptrdiff_t)k * w->run[0]];
+        }
     for (size_t r = w->runs; r-- > 0;) {
         at = walk_to(w, r);
         for (size_t k = w->n; k-- > 0;) {
             const ptrdiff_t place = at.at[0] + (ptrdiff_t)k * w->run[0];
             i--;
-            for (size_t j = 0; j < lines; j++) {
-                dx[place + (ptrdiff_t)j] += (fv_real)(left[i][j] * right[j]);
-                right[j] *= x[place + (ptrdiff_t)j];
-            }
+            dx[place] += (fv_real)(left[i] * right);
+            right *= x[place];
         }
     }
 }
 
-/* dx = dy times the product of the others, right where numbers are 0 */
-static void prod_backward(fv_tape *t, fv_var *y)
+/* The same for every result without a quotient: those whose factor is 0. */
+static void products_without_quotient(fv_tape *t, const fv_var *y, const fv_real *factor,
+                                      fv_real *dx)
 {
     const fold f = fold_of(y, FOLD_PRODUCT);
     const walk *w = &f.kept;
-    const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n,
-                 most = w->run[0] == 1 ? LINES : 1;
+    const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n;
     const int parts = parts_of(t, count, 4 * each);
-    fv_real *dx = fv_grad(t, y->in[0]);
-    if (dx == NULL)
-        return;
-    const fvi_mark mark = fvi_arena_mark(&t->arena);
-    fvi_wide(*left)[LINES] = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
+    fvi_wide *left = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
     if (left == NULL)
         return;
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(count, parts, k);
         for (stretch s = stretch_first(w, p.from, p.to); s.n > 0; stretch_next(w, &s))
-            for (size_t i = 0; i < s.n; i += most) {
+            for (size_t i = 0; i < s.n; i++) {
                 const ptrdiff_t x = s.at[0] + (ptrdiff_t)i * w->run[0];
                 const ptrdiff_t result = s.at[1] + (ptrdiff_t)i * w->run[1];
-                products_of_others(&f.gone, s.n - i < most ? s.n - i : most,
-                                   y->in[0]->value.data + x, y->grad + result, dx + x,
-                                   left + (size_t)k * each);
+                if (fv_re(factor[result]) == 0 && fv_re(y->grad[result]) != 0)
+                    products_of_others(&f.gone, y->in[0]->value.data + x, y->grad[result], dx + x,
+                                       left + (size_t)k * each);
             }
     }
+}
+
+/* dx = dy times the product of the others: y / x, but where y is 0, not finite, or has lost digits */
+static void prod_backward(fv_tape *t, fv_var *y)
+{
+    spread s = spread_of(y, SLOPE_QUOTIENT);
+    const size_t count = fvi_count(y);
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &s.blank);
+    if (dx == NULL)
+        return;
+    const fvi_mark mark = fvi_arena_mark(&t->arena);
+    fv_real *factor = fvi_tape_take(t, count, sizeof *factor);
+    fvi_wide *c = fvi_tape_take(t, count, sizeof *c);
+    if (!fv_tape_ok(t))
+        return;
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        const bool good = isnormal(fv_re(y->value.data[i]));
+        all = all && good;
+        factor[i] = good ? y->grad[i] : 0;
+        c[i] = good ? y->value.data[i] : 0;
+    }
+    s.factor = factor;
+    s.c = c;
+    fvi_spread(t, &s, y->in[0]->value.data, dx);
+    if (!all)
+        products_without_quotient(t, y, factor, dx);
     fvi_arena_release(&t->arena, mark);
 }
 
@@ -157,38 +170,50 @@ FVI_OP(prod, "y = product(x)", "", 11)
 
 /* ---- max, min ---------------------------------------------------------------------------------- */
 
+/* saved, when there is a way back: the largest of each, and behind these how many equal it */
+static bool extreme_forward(fv_tape *t, fv_var *y, fold_kind kind)
+{
+    const size_t count = fvi_count(y);
+    if (!y->needs_grad)
+        return fold_to_y(t, y, kind, 1);
+    fold most = fold_of(y, kind), equal = fold_of(y, FOLD_EQUAL);
+    y->saved = most.wide = fvi_tape_take(t, 2 * count, sizeof *most.wide);
+    if (most.wide == NULL)
+        return false;
+    most.y = y->value.data;
+    most.then = &equal;
+    equal.c = most.wide;
+    equal.wide = most.wide + count;
+    fvi_fold(t, &most, y->in[0]->value.data);
+    return fv_tape_ok(t);
+}
+
 static bool max_forward(fv_tape *t, fv_var *y)
 {
-    return fold_to_y(t, y, FOLD_MAX, 1);
+    return extreme_forward(t, y, FOLD_MAX);
 }
 
 static bool min_forward(fv_tape *t, fv_var *y)
 {
-    return fold_to_y(t, y, FOLD_MIN, 1);
+    return extreme_forward(t, y, FOLD_MIN);
 }
 
 /* dx = dy / (how many equal y) where x equals y */
 static void extreme_backward(fv_tape *t, fv_var *y)
 {
-    fold equal = fold_of(y, FOLD_EQUAL);
     spread s = spread_of(y, SLOPE_EQUAL);
     const size_t count = fvi_count(y);
-    fv_real *dx = fv_grad(t, y->in[0]);
+    const fvi_wide *most = y->saved, *ties = most + count;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &s.blank);
     if (dx == NULL)
         return;
     const fvi_mark mark = fvi_arena_mark(&t->arena);
-    fvi_wide *most = fvi_tape_take(t, count, sizeof *most);
-    fvi_wide *ties = fvi_tape_take(t, count, sizeof *ties);
     fv_real *factor = fvi_tape_take(t, count, sizeof *factor);
-    if (!fv_tape_ok(t))
+    if (factor == NULL)
         return;
     for (size_t i = 0; i < count; i++)
-        most[i] = y->value.data[i];
-    equal.c = s.c = most;
-    equal.wide = ties;
-    fvi_fold(t, &equal, y->in[0]->value.data);
-    for (size_t i = 0; i < count; i++)
         factor[i] = (fv_real)(y->grad[i] / ties[i]);
+    s.c = most;
     s.factor = factor;
     fvi_spread(t, &s, y->in[0]->value.data, dx);
     fvi_arena_release(&t->arena, mark);

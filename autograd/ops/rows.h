@@ -3,6 +3,7 @@
 #define FVI_ROWS_H
 
 #include <math.h>
+#include <string.h>
 
 #include "autograd/ops/walk.h"
 #include "tensor/math.h"
@@ -27,9 +28,12 @@ static inline fv_real lane_max(size_t n, const fv_real *restrict x)
     size_t i = 0;
     for (int l = 0; l < MANY; l++)
         lane[l] = (fv_real)-INFINITY;
-    for (; i + MANY <= n; i += MANY)
+    for (; i + MANY <= n; i += MANY) {
+        for (int l = 0; l < MANY; l += FVI_LANES)
+            __builtin_prefetch(x + i + l + FVI_AHEAD);
         for (int l = 0; l < MANY; l++)
             lane[l] = fv_re(x[i + (size_t)l]) > fv_re(lane[l]) ? fv_re(x[i + (size_t)l]) : lane[l];
+    }
     for (int l = 0; i < n; i++, l++)
         lane[l] = fv_re(x[i]) > fv_re(lane[l]) ? fv_re(x[i]) : lane[l];
     for (int half = MANY / 2; half > 0; half /= 2)
@@ -180,8 +184,17 @@ static inline void columns_max(strip s, const fv_real *restrict x, fv_real *rest
 /* What an op does to one strip of y; dx is NULL going forward. */
 typedef void (*strip_fn)(const fv_var *y, strip s, fv_real *dx);
 
-/* Every strip of y along an axis, on the tape's threads. */
-static inline void each_strip(fv_tape *t, const fv_var *y, int axis, strip_fn run, fv_real *dx)
+static inline void zero_strip(strip s, fv_real *x)
+{
+    if (s.step == 1)
+        memset(x + s.at, 0, s.n * sizeof *x);
+    for (size_t i = 0; s.step > 1 && i < s.n; i++)
+        memset(x + s.at + i * s.step, 0, s.width * sizeof *x);
+}
+
+/* Runs a function for every strip of y along an axis, on the tape's threads; zeroes a blank dx just before. */
+static inline void run_strips(fv_tape *t, const fv_var *y, int axis, strip_fn run, fv_real *dx,
+                              bool blank)
 {
     const axis_view v = view_axis(y->value.shape, axis);
     const size_t strips = v.outer * strips_across(v);
@@ -191,9 +204,27 @@ static inline void each_strip(fv_tape *t, const fv_var *y, int axis, strip_fn ru
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(strips, parts, k);
-        for (size_t i = p.from; i < p.to; i++)
-            run(y, strip_at(v, i), dx);
+        for (size_t i = p.from; i < p.to; i++) {
+            const strip s = strip_at(v, i);
+            if (blank)
+                zero_strip(s, dx);
+            run(y, s, dx);
+        }
     }
+}
+
+static inline void each_strip(fv_tape *t, const fv_var *y, int axis, strip_fn run)
+{
+    run_strips(t, y, axis, run, NULL, false);
+}
+
+/* The way back to the input of y, when that needs it. */
+static inline void each_strip_back(fv_tape *t, const fv_var *y, int axis, strip_fn run)
+{
+    bool blank;
+    fv_real *dx = fvi_grad_blank(t, y->in[0], &blank);
+    if (dx != NULL)
+        run_strips(t, y, axis, run, dx, blank);
 }
 
 #endif

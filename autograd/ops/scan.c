@@ -99,11 +99,22 @@ static void cumsum_bundle_back(fv_var *y, const bundle *b)
         running_sums(b, b->lines, exclusive, true, y->grad, y->in[0]->grad);
 }
 
+static void cumsum_bundle_blank(fv_var *y, const bundle *b)
+{
+    const bool exclusive = ((const scan *)y->options)->exclusive;
+    if (b->lines == 1)
+        running_sums(b, 1, exclusive, false, y->grad, y->in[0]->grad);
+    else
+        running_sums(b, b->lines, exclusive, false, y->grad, y->in[0]->grad);
+}
+
 /* dx[i] = dy of the places that have x[i] in their sum: the running sums the other way */
 static void cumsum_backward(fv_tape *t, fv_var *y)
 {
-    if (fv_grad(t, y->in[0]) != NULL)
-        each_bundle(t, y, !((const scan *)y->options)->reverse, cumsum_bundle_back);
+    bool blank;
+    if (fvi_grad_blank(t, y->in[0], &blank) != NULL)
+        each_bundle(t, y, !((const scan *)y->options)->reverse,
+                    blank ? cumsum_bundle_blank : cumsum_bundle_back);
 }
 
 static fv_var *scan_sample(fv_sampler *s, int which,

@@ -83,15 +83,13 @@ static void softmax_forward_strip(const fv_var *y, strip s, fv_real *dx)
 
 static bool softmax_forward(fv_tape *t, fv_var *y)
 {
-    each_strip(t, y, axis_of(y), softmax_forward_strip, NULL);
+    each_strip(t, y, axis_of(y), softmax_forward_strip);
     return true;
 }
 
 static void softmax_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
-    if (dx != NULL)
-        each_strip(t, y, axis_of(y), softmax_strip_backward, dx);
+    each_strip_back(t, y, axis_of(y), softmax_strip_backward);
 }
 
 /* Each op of the family on a row, on columns, on one number, and on more columns than go abreast. */
@@ -121,7 +119,7 @@ static void softmax_plus_one_forward_strip(const fv_var *y, strip s, fv_real *dx
 
 static bool softmax_plus_one_forward(fv_tape *t, fv_var *y)
 {
-    each_strip(t, y, axis_of(y), softmax_plus_one_forward_strip, NULL);
+    each_strip(t, y, axis_of(y), softmax_plus_one_forward_strip);
     return true;
 }
 
@@ -186,15 +184,13 @@ static void log_softmax_strip_backward(const fv_var *y, strip s, fv_real *dx)
 
 static bool log_softmax_forward(fv_tape *t, fv_var *y)
 {
-    each_strip(t, y, axis_of(y), log_softmax_forward_strip, NULL);
+    each_strip(t, y, axis_of(y), log_softmax_forward_strip);
     return true;
 }
 
 static void log_softmax_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
-    if (dx != NULL)
-        each_strip(t, y, axis_of(y), log_softmax_strip_backward, dx);
+    each_strip_back(t, y, axis_of(y), log_softmax_strip_backward);
 }
 
 static fv_var *log_softmax_sample(fv_sampler *s, int which)

@@ -126,15 +126,13 @@ static void sparsemax_strip_backward(const fv_var *y, strip s, fv_real *dx)
 
 static bool sparsemax_forward(fv_tape *t, fv_var *y)
 {
-    each_strip(t, y, axis_of(y), sparsemax_strip, NULL);
+    each_strip(t, y, axis_of(y), sparsemax_strip);
     return true;
 }
 
 static void sparsemax_backward(fv_tape *t, fv_var *y)
 {
-    fv_real *dx = fv_grad(t, y->in[0]);
-    if (dx != NULL)
-        each_strip(t, y, axis_of(y), sparsemax_strip_backward, dx);
+    each_strip_back(t, y, axis_of(y), sparsemax_strip_backward);
 }
 
 static fv_var *sparsemax_sample(fv_sampler *s, int which)

@@ -3,6 +3,7 @@
 #include "tensor/math.h"
 
 #include "autograd/ops/fold.h"
+#include "autograd/ops/rows.h"
 
 FVI_INLINE fv_real slope(slope_kind kind, double p, fv_real x, fvi_wide c)
 {
@@ -13,11 +14,13 @@ FVI_INLINE fv_real slope(slope_kind kind, double p, fv_real x, fvi_wide c)
     case SLOPE_CENTRED:
         return (fv_real)(x - c);
     case SLOPE_EXP:
-        return fvi_exp((fv_real)(x - c));
+        return exp_of_shifted(x - (fv_real)c);
     case SLOPE_SIGN:
         return (fv_real)sign;
+    case SLOPE_QUOTIENT:
+        return fv_re(c) == 0 ? 0 : (fv_real)c / x;
     case SLOPE_EQUAL:
-        return fv_re(x) == fv_re(c);
+        return fv_re(x) == fv_re((fv_real)c);
     case SLOPE_EQUAL_SIGN:
         return fv_re(fvi_abs(x)) == fv_re(c) ? (fv_real)sign : 0;
     case SLOPE_POWER:
@@ -66,6 +69,7 @@ static void spread_rows(const spread *s, size_t n, const rows *r)
         KIND(SLOPE_CENTRED)
         KIND(SLOPE_EXP)
         KIND(SLOPE_SIGN)
+        KIND(SLOPE_QUOTIENT)
         KIND(SLOPE_EQUAL)
         KIND(SLOPE_EQUAL_SIGN)
         KIND(SLOPE_POWER)
@@ -74,23 +78,30 @@ static void spread_rows(const spread *s, size_t n, const rows *r)
 }
 
 enum {
-    LONG = 1024
-}; /* numbers of a run that is cut for threads; shorter ones go whole, many at a time */
+    LONG =
+        1024, /* numbers of a run that is cut for threads; shorter ones go whole, many at a time */
+    NEAR = 2048 /* numbers that go together, zeroed just before they are added to */
+};
 
 void fvi_spread(fv_tape *t, const spread *s, const fv_real *x, fv_real *dx)
 {
     const walk runs = walk_runs(&s->numbers);
     const bool whole = s->numbers.n < LONG && s->numbers.n > 0;
     const walk *w = whole ? &runs : &s->numbers;
-    const size_t count = w->runs * w->n, each = whole ? s->numbers.n : 1;
+    const size_t count = w->runs * w->n, each = whole ? s->numbers.n : 1, most = NEAR / each;
     const int parts = parts_of(t, count, 3 * each);
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
         const part p = part_at(count, parts, k);
-        for (stretch r = stretch_first(w, p.from, p.to); r.n > 0; stretch_next(w, &r)) {
-            const rows some = {whole ? r.n : 1, x + r.at[0], dx + r.at[0],
-                               w->run[0],       r.at[1],     w->run[1]};
-            spread_rows(s, whole ? each : r.n, &some);
-        }
+        for (stretch r = stretch_first(w, p.from, p.to); r.n > 0; stretch_next(w, &r))
+            for (size_t i = 0; i < r.n; i += most) {
+                const size_t n = r.n - i < most ? r.n - i : most;
+                const ptrdiff_t at = r.at[0] + (ptrdiff_t)i * w->run[0];
+                const ptrdiff_t result = r.at[1] + (ptrdiff_t)i * w->run[1];
+                const rows some = {whole ? n : 1, x + at, dx + at, w->run[0], result, w->run[1]};
+                if (s->blank)
+                    memset(dx + at, 0, n * each * sizeof *dx);
+                spread_rows(s, whole ? each : n, &some);
+            }
     }
 }
