@@ -480,10 +480,24 @@ fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask 
  * width]. */
 fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
                           const fv_attention_opts *opts);
-/* The weights behind attention value y for one segment, before dropout: [heads, queries, keys],
- * in memory of the tape. Without data (an error) when y is no attention, or there is no such
- * segment. */
+/* Looks at an attention value y: what its weights were, before dropout, computed again when asked, in
+ * memory of the tape, without history. All but the first are linear in the rows. Without data (an error)
+ * when y is no attention.
+ * All weights of one segment: [heads, queries, keys]; an error when there is no such segment. */
 fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment);
+/* What turned a row's scores into weights: [queries, heads]. Softmax and plus one: the log of the sum
+ * of e^score (and 1), -inf for a row that sees nothing; relu: the sum; sparsemax: the threshold;
+ * mean: how many keys; else 0. */
+fv_tensor fv_attention_lse(fv_tape *t, const fv_var *y);
+/* How spread a row's weights are: minus the sum of w ln w, nats, [queries, heads]; NaN where weights
+ * are negative. */
+fv_tensor fv_attention_entropy(fv_tape *t, const fv_var *y);
+/* The weight that each key received from all queries: [keys, heads]. */
+fv_tensor fv_attention_received(fv_tape *t, const fv_var *y);
+/* The k largest weights of each row, largest first (of equals the lower key first): [queries, heads, k],
+ * their row numbers among the keys in *keys, likewise; where a row sees fewer, weight 0 and key -1. An
+ * error when k is 0. */
+fv_tensor fv_attention_top(fv_tape *t, const fv_var *y, size_t k, const int32_t **keys);
 
 /* ---- predictions, without history ------------------------------------------------------------ */
 

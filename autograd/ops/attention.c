@@ -1,66 +1,7 @@
 /* Attention on the tape: what the kernel of tensor/kernel/ computes, with its gradients. */
-#include "autograd/ops/ops.h"
+#include "autograd/ops/attention.h"
 
 #include <math.h>
-
-/* The call without its data, which the inputs hold. */
-typedef struct {
-    fv_mask mask;
-    bool masked;
-    fvi_attention form;
-} attention_options;
-
-/* Inputs; in self-attention q, k and v stand side by side in the first, and the others follow. */
-enum {
-    IN_Q,
-    IN_K,
-    IN_V,
-    IN_RELATIVE,
-    IN_SLOPES,
-    IN_BIAS,
-    IN_WEIGHT,
-    IN_EDGE_K,
-    IN_EDGE_V,
-    IN_RELATIVE_V,
-    INPUTS
-};
-
-static fv_var *input(const fv_var *y, int which, bool together)
-{
-    return y->in[!together ? which : which <= IN_V ? 0 : which - 2];
-}
-
-static const fv_real *numbers(const fv_var *y, int which, bool together)
-{
-    const fv_var *x = input(y, which, together);
-    return x ? x->value.data : NULL;
-}
-
-/* The kernel's view of a recorded call. */
-static fvi_attention call_of(const fv_var *y, bool together)
-{
-    const attention_options *o = y->options;
-    const fv_var *q = input(y, IN_Q, together), *k = input(y, IN_K, together),
-                 *v = input(y, IN_V, together);
-    fvi_attention a = o->form;
-    a.mask = o->masked ? &o->mask : NULL;
-    a.q = q->value.data;
-    a.k = k->value.data + (together ? a.heads * a.qk : 0);
-    a.v = v->value.data + (together ? (a.heads + a.kv_heads) * a.qk : 0);
-    a.q_row = fvi_columns(q);
-    a.k_row = fvi_columns(k);
-    a.v_row = fvi_columns(v);
-    a.y = y->value.data;
-    a.lse = y->saved;
-    a.relative = numbers(y, IN_RELATIVE, together);
-    a.slopes = numbers(y, IN_SLOPES, together);
-    a.bias = numbers(y, IN_BIAS, together);
-    a.weight = numbers(y, IN_WEIGHT, together);
-    a.pair_k = numbers(y, IN_EDGE_K, together);
-    a.pair_v = numbers(y, IN_EDGE_V, together);
-    a.relative_v = numbers(y, IN_RELATIVE_V, together);
-    return a;
-}
 
 static bool forward(fv_tape *t, fv_var *y, bool together)
 {
@@ -78,8 +19,9 @@ static bool forward(fv_tape *t, fv_var *y, bool together)
     return scratch != NULL;
 }
 
-/* with P = softmax(s), s = scale q k' + relative: dv = P' dy, dP = dy v', ds = P * (dP - rowsum(P * dP)),
- * dq = scale ds k, dk = scale ds' q, drelative[distance] = ds summed over the pairs at that distance */
+/* with weights P of scores s: dv = P' dy, dP = dy v', and ds from dP as the normaliser says (softmax: P * (dP -
+ * rowsum(P * dP))); ds goes to what is added to scores, summed over what shares it; past the softcap c,
+ * scale ds (1 - tanh^2) goes to q, k and the weight through the score's own derivatives */
 static void backward(fv_tape *t, fv_var *y, bool together)
 {
     const fvi_attention a = call_of(y, together);
@@ -160,9 +102,163 @@ static void attention_backward(fv_tape *t, fv_var *y)
     backward(t, y, false);
 }
 
+/* What the later samples choose; a sum of flags says which vectors there are. */
+enum {
+    RELATIVE = 1,
+    RELATIVE_ROWS = 2,
+    SLOPES = 4,
+    BIAS = 8,
+    ONE_BIAS = 16,
+    EDGE_KEYS = 32,
+    EDGE_VALUES = 64,
+    RELATIVE_VALUES = 128
+};
+typedef enum { ALL, CAUSAL, BYTES, EDGES } sample_mask;
+static const struct {
+    fv_score score;
+    fv_score_inner inner;
+    fv_normalizer normalizer;
+    sample_mask mask;
+    size_t heads, kv_heads, width;
+    int more;
+    double softcap, dropout;
+} cases[] = {
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, BYTES, 2, 1, 2, BIAS | SLOPES | RELATIVE, 0.7, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, EDGES, 2, 1, 2, BIAS | SLOPES | RELATIVE, 0.7, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, CAUSAL, 2, 2, 2, ONE_BIAS | RELATIVE_ROWS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX_PLUS_ONE, ALL, 2, 1, 2, SLOPES, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX_PLUS_ONE, EDGES, 2, 2, 2, ONE_BIAS | EDGE_KEYS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SPARSEMAX, ALL, 2, 1, 2, BIAS, 0, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SPARSEMAX, EDGES, 2, 2, 3, BIAS | EDGE_VALUES, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_RELU, BYTES, 2, 1, 2, BIAS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_RELU, EDGES, 2, 2, 2, BIAS, 0.9, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SIGMOID, BYTES, 2, 1, 2, RELATIVE, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SIGMOID, EDGES, 2, 2, 2, RELATIVE_VALUES, 0.8, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_MEAN, BYTES, 2, 2, 2, BIAS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_MEAN, EDGES, 2, 1, 2, EDGE_KEYS | EDGE_VALUES, 0, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_NONE, CAUSAL, 2, 1, 2, RELATIVE_ROWS | RELATIVE_VALUES, 0, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_NONE, EDGES, 2, 2, 2, RELATIVE_ROWS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_NONE, ALL, 2, 2, 2, 0, 0.9, 0},
+    {FV_SCORE_COSINE, 0, FV_NORMALIZE_SOFTMAX, ALL, 2, 1, 3, 0, 0, 0},
+    {FV_SCORE_BILINEAR, 0, FV_NORMALIZE_SOFTMAX, CAUSAL, 2, 1, 2, 0, 0, 0},
+    {FV_SCORE_DISTANCE, 0, FV_NORMALIZE_SOFTMAX, ALL, 2, 1, 3, RELATIVE_VALUES, 0, 0.2},
+    {FV_SCORE_DISTANCE, 0, FV_NORMALIZE_SIGMOID, EDGES, 2, 2, 2, EDGE_KEYS, 1.5, 0},
+    {FV_SCORE_ADDITIVE, FV_INNER_TANH, FV_NORMALIZE_SOFTMAX, BYTES, 2, 1, 3, 0, 0, 0},
+    {FV_SCORE_ADDITIVE, FV_INNER_TANH, FV_NORMALIZE_MEAN, EDGES, 2, 2, 1, EDGE_KEYS, 0, 0},
+    {FV_SCORE_ADDITIVE, FV_INNER_RELU, FV_NORMALIZE_SOFTMAX, CAUSAL, 2, 2, 5, SLOPES, 0, 0},
+    {FV_SCORE_ADDITIVE, FV_INNER_LEAKY_RELU, FV_NORMALIZE_SOFTMAX, EDGES, 2, 2, 1, 0, 0, 0.2},
+    {FV_SCORE_ADDITIVE, FV_INNER_LEAKY_RELU, FV_NORMALIZE_NONE, EDGES, 2, 1, 2, EDGE_KEYS, 0, 0},
+    {FV_SCORE_ADDITIVE, FV_INNER_IDENTITY, FV_NORMALIZE_SOFTMAX, ALL, 2, 2, 2, RELATIVE, 0.6, 0},
+    {FV_SCORE_USER, 0, FV_NORMALIZE_SOFTMAX, BYTES, 2, 1, 3, BIAS, 0, 0},
+    {FV_SCORE_USER, 0, FV_NORMALIZE_NONE, EDGES, 2, 2, 2, EDGE_KEYS, 0, 0.2},
+};
+enum { FIRST_SAMPLES = 9 };
+_Static_assert(FIRST_SAMPLES + sizeof cases / sizeof *cases == 37, "as many as the op says");
+
+/* A score with a weight for each number: sum over c of weight q k^2. */
+static void sample_score(void *context, size_t width, const fv_real *q, size_t count,
+                         const fv_real *const *keys, const fv_real *weight, fv_real *score)
+{
+    (void)context;
+    for (size_t j = 0; j < count; j++) {
+        score[j] = 0;
+        for (size_t c = 0; c < width; c++)
+            score[j] += weight[c] * q[c] * keys[j][c] * keys[j][c];
+    }
+}
+
+static void sample_score_backward(void *context, size_t width, const fv_real *q, size_t count,
+                                  const fv_real *const *keys, const fv_real *weight,
+                                  const fv_real *slope, fv_real *dq, fv_real *const *dkeys,
+                                  fv_real *dweight)
+{
+    (void)context;
+    for (size_t j = 0; j < count; j++)
+        for (size_t c = 0; c < width; c++) {
+            const fv_real k = keys[j][c];
+            if (dq != NULL)
+                dq[c] += slope[j] * weight[c] * k * k;
+            if (dkeys != NULL)
+                dkeys[j][c] += slope[j] * weight[c] * q[c] * 2 * k;
+            if (dweight != NULL)
+                dweight[c] += slope[j] * q[c] * k * k;
+        }
+}
+static const fv_score_function sample_user = {NULL, sample_score, sample_score_backward};
+
+/* An input of numbers whose size is between low and low + 0.5, of either sign. */
+static fv_var *away_from_zero(fv_sampler *s, fv_shape shape, double low)
+{
+    const size_t count = fv_shape_count(shape);
+    fv_real *x = fv_tape_alloc(fv_sampler_tape(s), count, sizeof *x);
+    for (size_t i = 0; x != NULL && i < count; i++) {
+        const double u = fv_rng_uniform(fv_sampler_rng(s), i);
+        x[i] = (fv_real)(u < 0.5 ? -low - u : low + u - 0.5);
+    }
+    return x ? fv_sample_from(s, shape, x) : NULL;
+}
+
+/* Small queries meet keys that are not, and biases that are larger than scores: so the sign of a sum, of a
+ * score and of its distance from a threshold does not hang on a step. */
+static fv_var *case_sample(fv_sampler *s, int which)
+{
+    static const size_t queries_at[] = {0, 3, 5}, keys_at[] = {0, 4, 5};
+    static const fv_segments queries = {2, queries_at}, keys = {2, keys_at};
+    static const unsigned char visible[] = {1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1, 1, 1};
+    static const size_t edges_at[] = {0, 3, 3, 5, 6, 7};
+    static const int32_t edge_keys[] = {0, 2, 3, 0, 3, 4, 4};
+    static const fv_graph edges = {5, edges_at, edge_keys};
+    enum { QUERIES = 5, KEYS = 5, PAIRS = 14, NARROW = 2, COLUMNS = 3 };
+    const sample_mask how = cases[which].mask;
+    const int more = cases[which].more;
+    const size_t heads = cases[which].heads, kv_heads = cases[which].kv_heads,
+                 width = cases[which].width, one = more & ONE_BIAS ? 1 : heads,
+                 pairs = how == EDGES ? edges_at[QUERIES] : PAIRS;
+    const fv_mask mask = {.queries = &queries,
+                          .keys = &keys,
+                          .causal = how == CAUSAL,
+                          .offset = 1,
+                          .visible = how == BYTES ? visible : NULL,
+                          .edges = how == EDGES ? &edges : NULL};
+    fv_attention_opts o = {.heads = heads,
+                           .kv_heads = kv_heads,
+                           .score = cases[which].score,
+                           .inner = cases[which].inner,
+                           .inner_slope = 0.3,
+                           .normalizer = cases[which].normalizer,
+                           .softcap = cases[which].softcap,
+                           .dropout = cases[which].dropout,
+                           .scale = which % 2 ? 0.8 : 0,
+                           .user = &sample_user};
+    fv_var *q = fv_sample(s, FV_SHAPE(QUERIES, heads * width), -0.3, 0.3);
+    fv_var *k = away_from_zero(s, FV_SHAPE(KEYS, kv_heads * width), 0.5);
+    fv_var *v = fv_sample(s, FV_SHAPE(KEYS, kv_heads * NARROW), -1, 1);
+    if (o.score == FV_SCORE_BILINEAR)
+        o.weight = fv_sample(s, FV_SHAPE(heads, width, width), -1, 1);
+    if (o.score == FV_SCORE_ADDITIVE || o.score == FV_SCORE_USER)
+        o.weight = fv_sample(s, FV_SHAPE(heads, width), -1, 1);
+    if (more & RELATIVE)
+        o.relative = fv_sample(s, FV_SHAPE(heads, COLUMNS), -1, 1);
+    if (more & RELATIVE_ROWS)
+        o.relative = fv_sample(s, FV_SHAPE(QUERIES, heads, COLUMNS), -1, 1);
+    if (more & SLOPES)
+        o.slopes = fv_sample(s, FV_SHAPE(heads), 0, 1);
+    if (more & (BIAS | ONE_BIAS))
+        o.bias = away_from_zero(s, how == EDGES ? FV_SHAPE(pairs, one) : FV_SHAPE(one, pairs), 1);
+    if (more & EDGE_KEYS)
+        o.edge_keys = fv_sample(s, FV_SHAPE(pairs, kv_heads * width), -0.1, 0.1);
+    if (more & EDGE_VALUES)
+        o.edge_values = fv_sample(s, FV_SHAPE(pairs, kv_heads * NARROW), -1, 1);
+    if (more & RELATIVE_VALUES)
+        o.relative_values = fv_sample(s, FV_SHAPE(COLUMNS, NARROW), -1, 1);
+    return fv_attention(fv_sampler_tape(s), q, k, v, &mask, &o);
+}
+
 /* Grouped heads, causal, window, all; dropout with a bias and without; the same by edges; what is hidden. */
 static fv_var *attention_sample(fv_sampler *s, int which)
 {
+    if (which >= FIRST_SAMPLES)
+        return case_sample(s, which - FIRST_SAMPLES);
     if (which == 8)
         return hidden_sample(s);
     const bool edges = which == 5 || which == 6, grouped = which == 1 || which == 5;
@@ -183,8 +279,8 @@ static fv_var *attention_sample(fv_sampler *s, int which)
         opts.relative = fv_sample(s, FV_SHAPE(4, 5), -1, 1);
     return fv_attention(fv_sampler_tape(s), q, k, v, which == 4 ? NULL : &mask, &opts);
 }
-FVI_OP(attention, "y = softmax(scale q k' + relative | mask) v, for each head",
-       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135", 9)
+FVI_OP(attention, "y = normaliser(softcap(scale score(q, k)) + biases | mask) v, for each head",
+       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135", 37)
 
 static bool self_attention_forward(fv_tape *t, fv_var *y)
 {
@@ -206,325 +302,3 @@ static fv_var *self_attention_sample(fv_sampler *s, int which)
     return fv_self_attention(fv_sampler_tape(s), qkv, &mask, &opts);
 }
 FVI_OP(self_attention, "y = attention(q, k, v) of x = [q | k | v]", "as attention", 3)
-
-#if FVI_ONCE
-/* Whether x is absent or has one of two shapes; refuses otherwise. */
-static bool fits(fv_tape *t, const char *op, const char *what, const fv_var *x, fv_shape one,
-                 fv_shape other)
-{
-    char a[160], b[160];
-    if (x == NULL || fv_shape_equal(x->value.shape, one) || fv_shape_equal(x->value.shape, other))
-        return true;
-    if (fv_shape_equal(one, other))
-        fv_refuse(t, op, "%s %s, expected %s", what, fv_describe(t, x), fv_shape_text(one, a));
-    else
-        fv_refuse(t, op, "%s %s, expected %s or %s", what, fv_describe(t, x), fv_shape_text(one, a),
-                  fv_shape_text(other, b));
-    return false;
-}
-
-/* All pairs of rows that meet, as the dense bytes of a mask lie; false when there are too many. */
-static bool all_pairs(const fv_mask *mask, size_t queries, size_t keys, size_t *pairs)
-{
-    fvi_patch p;
-    *pairs = 0;
-    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
-        size_t some;
-        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
-        if (!fvi_mul(p.queries, p.width, &some) || !fvi_add(*pairs, some, pairs))
-            return false;
-    }
-    return true;
-}
-
-/* What is added to scores and values; false after a refusal. */
-static bool resolve_biases(fv_tape *t, const char *op, const fv_attention_opts *opts,
-                           const fv_mask *mask, fvi_attention *a)
-{
-    const fv_var *relative = opts->relative, *bias = opts->bias;
-    const bool edges = mask != NULL && mask->edges != NULL;
-    const fv_var *by_distance = relative ? relative : opts->relative_values;
-    if (by_distance != NULL) {
-        const fv_shape r = by_distance->value.shape;
-        const size_t columns = !relative ? r.size[0] : r.rank > 0 ? r.size[r.rank - 1] : 0;
-        if (r.rank == 0 || columns % 2 == 0 || columns > INT32_MAX) {
-            fv_refuse(t, op, "relative %s %s, expected an odd number of distances, 2 clip + 1",
-                      relative ? "bias" : "values", fv_describe(t, by_distance));
-            return false;
-        }
-        a->clip = (int)(columns / 2);
-    }
-    const size_t columns = 2 * (size_t)a->clip + 1;
-    a->relative_rows = relative != NULL && relative->value.shape.rank == 3;
-    if (!fits(t, op, "relative bias", relative, FV_SHAPE(a->heads, columns),
-              FV_SHAPE(a->queries, a->heads, columns)) ||
-        !fits(t, op, "relative values", opts->relative_values, FV_SHAPE(columns, a->vd),
-              FV_SHAPE(columns, a->vd)) ||
-        !fits(t, op, "slopes", opts->slopes, FV_SHAPE(a->heads), FV_SHAPE(a->heads)))
-        return false;
-    if (!edges && (opts->edge_keys != NULL || opts->edge_values != NULL)) {
-        fv_refuse(t, op, "vectors of edges, but the mask has no edges");
-        return false;
-    }
-    size_t pairs = edges ? mask->edges->offsets[mask->edges->rows] : 0;
-    if (edges &&
-        (!fits(t, op, "bias", bias, FV_SHAPE(pairs, a->heads), FV_SHAPE(pairs, 1)) ||
-         !fits(t, op, "keys of edges", opts->edge_keys, FV_SHAPE(pairs, a->kv_heads * a->qk),
-               FV_SHAPE(pairs, a->kv_heads * a->qk)) ||
-         !fits(t, op, "values of edges", opts->edge_values, FV_SHAPE(pairs, a->kv_heads * a->vd),
-               FV_SHAPE(pairs, a->kv_heads * a->vd))))
-        return false;
-    if (!edges && bias != NULL) {
-        if (!all_pairs(mask, a->queries, a->keys, &pairs)) {
-            fv_refuse(t, op, "more pairs than there can be");
-            return false;
-        }
-        if (!fits(t, op, "bias", bias, FV_SHAPE(a->heads, pairs), FV_SHAPE(1, pairs)))
-            return false;
-    }
-    a->pairs = pairs;
-    a->bias_heads = bias ? bias->value.shape.size[edges ? 1 : 0] : 0;
-    return true;
-}
-
-/* How scores are made and become weights; false after a refusal. */
-static bool resolve_score(fv_tape *t, const char *op, const fv_attention_opts *opts,
-                          fvi_attention *a)
-{
-    char text[FVI_NUMBER];
-    const fv_shape w = opts->weight ? opts->weight->value.shape : FV_SCALAR;
-    if ((unsigned)opts->score > FV_SCORE_USER || (unsigned)opts->inner > FV_INNER_IDENTITY ||
-        (unsigned)opts->normalizer > FV_NORMALIZE_NONE) {
-        fv_refuse(t, op, "score %d with inner function %d, normalizer %d: no such choice",
-                  (int)opts->score, (int)opts->inner, (int)opts->normalizer);
-        return false;
-    }
-    a->score = opts->score;
-    a->inner = opts->inner;
-    a->inner_slope = opts->inner_slope != 0 ? opts->inner_slope : 0.2;
-    a->normalizer = opts->normalizer;
-    a->scale = opts->scale != 0                           ? opts->scale
-               : opts->score == FV_SCORE_DOT && a->qk > 0 ? 1 / sqrt((double)a->qk)
-                                                          : 1;
-    if (!(opts->softcap >= 0)) {
-        fv_refuse(t, op, "softcap %s, expected at least 0", fvi_number(text, opts->softcap, 6));
-        return false;
-    }
-    a->softcap = opts->softcap;
-    if (!(opts->dropout >= 0 && opts->dropout < 1)) {
-        fv_refuse(t, op, "dropout %s, expected 0 <= p < 1", fvi_number(text, opts->dropout, 6));
-        return false;
-    }
-    a->dropout = t->mode == FV_TRAIN ? opts->dropout : 0;
-    a->rng = fv_tape_rng(t);
-    if (opts->score == FV_SCORE_ADDITIVE && opts->weight == NULL) {
-        fv_refuse(t, op, "an additive score needs its weight, [%zu, %zu]", a->heads, a->qk);
-        return false;
-    }
-    if (opts->score == FV_SCORE_USER &&
-        (opts->user == NULL || opts->user->forward == NULL || opts->user->backward == NULL)) {
-        fv_refuse(t, op, "a score of one's own needs its two functions");
-        return false;
-    }
-    if (opts->score == FV_SCORE_USER && opts->weight != NULL &&
-        (w.rank != 2 || w.size[0] != a->heads)) {
-        fv_refuse(t, op, "weight %s, expected [%zu, any]", fv_describe(t, opts->weight), a->heads);
-        return false;
-    }
-    if (opts->score == FV_SCORE_ADDITIVE &&
-        !fits(t, op, "weight", opts->weight, FV_SHAPE(a->heads, a->qk), FV_SHAPE(a->heads, a->qk)))
-        return false;
-    if (opts->score != FV_SCORE_ADDITIVE && opts->score != FV_SCORE_USER && opts->weight != NULL) {
-        fv_refuse(t, op, "a weight, but the score has none");
-        return false;
-    }
-    a->user = opts->user;
-    a->weights = w.rank == 2 ? w.size[1] : 0;
-    return true;
-}
-
-/* Records a call whose shapes are in o->form. */
-static fv_var *record(fv_tape *t, const char *op, const fv_mask *mask,
-                      const fv_attention_opts *opts, attention_options *o, fv_var *q, fv_var *k,
-                      fv_var *v)
-{
-    fv_error error = {FV_OK, ""};
-    size_t width;
-    fvi_attention *a = &o->form;
-    if (!fv_mask_check(mask, a->queries, a->keys, &error))
-        return fv_refuse(t, op, "%s", error.text);
-    if (!fvi_mul(a->heads, a->vd, &width))
-        return fv_refuse(t, op, "%zu heads of width %zu: wider than can be", a->heads, a->vd);
-    if (!resolve_score(t, op, opts, a) || !resolve_biases(t, op, opts, mask, a))
-        return NULL;
-    o->masked = mask != NULL;
-    if (mask != NULL)
-        o->mask = *mask;
-    fv_var *in[INPUTS] = {q,
-                          k,
-                          v,
-                          opts->relative,
-                          opts->slopes,
-                          opts->bias,
-                          opts->weight,
-                          opts->edge_keys,
-                          opts->edge_values,
-                          opts->relative_values};
-    const bool together = k == NULL;
-    in[2] = together ? q : v;
-    return fvi_record(t, together ? FVI_OP_self_attention : FVI_OP_attention,
-                      FV_SHAPE(a->queries, width), o, sizeof *o, together ? INPUTS - 2 : INPUTS,
-                      together ? in + 2 : in);
-}
-
-/* Each head of x divided by its length. */
-static fv_var *unit_heads(fv_tape *t, fv_var *x, size_t heads)
-{
-    const fv_shape whole = x->value.shape;
-    x = fv_reshape(t, x, FV_SHAPE(whole.size[0], heads, whole.size[1] / heads));
-    x = fv_l2_normalize(t, x, 2, NULL);
-    return fv_reshape(t, x, whole);
-}
-
-/* q W for each head. */
-static fv_var *bilinear_queries(fv_tape *t, const char *op, fv_var *q, size_t heads, fv_var *w)
-{
-    const size_t rows = fvi_rows(q), width = fvi_columns(q) / heads;
-    if (w == NULL)
-        return fv_refuse(t, op, "a bilinear score needs its weight, [%zu, %zu, width of k]", heads,
-                         width);
-    const fv_shape s = w->value.shape;
-    if (s.rank != 3 || s.size[0] != heads || s.size[1] != width)
-        return fv_refuse(t, op, "weight %s, expected [%zu, %zu, width of k]", fv_describe(t, w),
-                         heads, width);
-    q = fv_einsum(t, "rhi,hij->rhj", fv_reshape(t, q, FV_SHAPE(rows, heads, width)), w);
-    return fv_reshape(t, q, FV_SHAPE(rows, heads * s.size[2]));
-}
-
-fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
-                     const fv_attention_opts *opts)
-{
-    const char *op = "attention";
-    const fv_attention_opts none = {0};
-    fv_attention_opts how = opts ? *opts : none;
-    attention_options o = {.masked = false};
-    fvi_attention *a = &o.form;
-    if (!given(t, op, q) || !given(t, op, k) || !given(t, op, v) ||
-        !fvi_is_matrix(t, op, "query", q) || !fvi_is_matrix(t, op, "key", k) ||
-        !fvi_is_matrix(t, op, "value", v))
-        return NULL;
-    a->heads = how.heads ? how.heads : 1;
-    a->kv_heads = how.kv_heads ? how.kv_heads : a->heads;
-    if (fvi_rows(k) != fvi_rows(v))
-        return fv_refuse(t, op, "keys %s with values %s: rows differ", fv_describe(t, k),
-                         fv_describe(t, v));
-    if (fvi_columns(q) % a->heads != 0 || a->heads % a->kv_heads != 0)
-        return fv_refuse(t, op,
-                         "%zu columns, %zu heads, %zu key heads: they must divide each other",
-                         fvi_columns(q), a->heads, a->kv_heads);
-    if (how.score == FV_SCORE_BILINEAR) {
-        q = bilinear_queries(t, op, q, a->heads, how.weight);
-        how.weight = NULL;
-    }
-    if (q == NULL)
-        return NULL;
-    a->qk = fvi_columns(q) / a->heads;
-    if (fvi_columns(k) != a->kv_heads * a->qk || fvi_columns(v) % a->kv_heads != 0)
-        return fv_refuse(
-            t, op, "queries %s of %zu heads, keys %s and values %s of %zu: widths do not fit",
-            fv_describe(t, q), a->heads, fv_describe(t, k), fv_describe(t, v), a->kv_heads);
-    if (how.score == FV_SCORE_COSINE) {
-        q = unit_heads(t, q, a->heads);
-        k = unit_heads(t, k, a->kv_heads);
-    }
-    if (how.score == FV_SCORE_COSINE || how.score == FV_SCORE_BILINEAR) {
-        how.score = FV_SCORE_DOT;
-        how.scale = how.scale != 0 ? how.scale : 1;
-    }
-    if (q == NULL || k == NULL)
-        return NULL;
-    a->queries = fvi_rows(q);
-    a->keys = fvi_rows(k);
-    a->vd = fvi_columns(v) / a->kv_heads;
-    return record(t, op, mask, &how, &o, q, k, v);
-}
-
-fv_var *fv_self_attention(fv_tape *t, fv_var *qkv, const fv_mask *mask,
-                          const fv_attention_opts *opts)
-{
-    const char *op = "self_attention";
-    const fv_attention_opts none = {0};
-    if (opts == NULL)
-        opts = &none;
-    attention_options o = {.masked = false};
-    fvi_attention *a = &o.form;
-    if (!given(t, op, qkv) || !fvi_is_matrix(t, op, "input", qkv))
-        return NULL;
-    a->heads = opts->heads ? opts->heads : 1;
-    a->kv_heads = opts->kv_heads ? opts->kv_heads : a->heads;
-    size_t parts;
-    if (a->heads % a->kv_heads != 0 || !fvi_mul(a->kv_heads, 2, &parts) ||
-        !fvi_add(parts, a->heads, &parts) || fvi_columns(qkv) % parts != 0)
-        return fv_refuse(t, op, "%s is not query, key and value of %zu heads and %zu key heads",
-                         fv_describe(t, qkv), a->heads, a->kv_heads);
-    a->queries = a->keys = fvi_rows(qkv);
-    a->qk = a->vd = fvi_columns(qkv) / parts;
-    if (opts->score == FV_SCORE_COSINE || opts->score == FV_SCORE_BILINEAR) {
-        fv_var *part[3];
-        const size_t sizes[] = {a->heads * a->qk, a->kv_heads * a->qk, a->kv_heads * a->vd};
-        return fv_split(t, qkv, 1, 3, sizes, part)
-                   ? fv_attention(t, part[0], part[1], part[2], mask, opts)
-                   : NULL;
-    }
-    return record(t, op, mask, opts, &o, qkv, NULL, NULL);
-}
-
-/* The weight of one pair, from the scores' log-sum-exp. */
-static fv_real weight_of(const fvi_attention *a, size_t head, size_t i, size_t j, long distance)
-{
-    const fv_real lse = a->lse[i * a->heads + head];
-    const fv_real *q = a->q + i * a->q_row + head * a->qk;
-    const fv_real *k = a->k + j * a->k_row + head / (a->heads / a->kv_heads) * a->qk;
-    fvi_wide score = 0;
-    for (size_t c = 0; c < a->qk; c++)
-        score += (fvi_wide)q[c] * (fvi_wide)k[c];
-    score *= a->scale;
-    if (a->relative != NULL) {
-        const long clip = a->clip;
-        distance = distance < -clip ? -clip : distance > clip ? clip : distance;
-        score += a->relative[head * (size_t)(2 * clip + 1) + (size_t)(distance + clip)];
-    }
-    return (fv_real)exp((double)fv_re(score - lse));
-}
-
-fv_tensor fv_attention_weights(fv_tape *t, const fv_var *y, size_t segment)
-{
-    const fv_tensor nothing = {FV_SCALAR, NULL};
-    bool together = y != NULL && y->op == t->ops->op[FVI_OP_self_attention];
-    if (y == NULL || (!together && y->op != t->ops->op[FVI_OP_attention])) {
-        fv_refuse(t, "attention_weights", "the value is no attention");
-        return nothing;
-    }
-    const fvi_attention a = call_of(y, together);
-    if (segment >= fvi_mask_patches(a.mask)) {
-        fv_refuse(t, "attention_weights", "segment %zu of %zu", segment, fvi_mask_patches(a.mask));
-        return nothing;
-    }
-    const fvi_patch p = fvi_mask_patch(a.mask, a.queries, a.keys, segment, NULL);
-    const size_t q = p.query, k = p.key, queries = p.queries, keys = p.width;
-    const long shift = (long)p.offset;
-    size_t count;
-    if (!fvi_mul(queries, keys, &count) || !fvi_mul(count, a.heads, &count)) {
-        fv_refuse(t, "attention_weights", "more weights than there can be");
-        return nothing;
-    }
-    fv_real *w = fv_tape_alloc(t, count, sizeof *w);
-    for (size_t h = 0; w != NULL && h < a.heads; h++)
-        for (size_t i = 0; i < queries; i++)
-            for (size_t j = 0; j < keys; j++)
-                if (fv_mask_sees(a.mask, a.queries, a.keys, q + i, k + j))
-                    w[(h * queries + i) * keys + j] =
-                        weight_of(&a, h, q + i, k + j, (long)j - (long)i - shift);
-    return (fv_tensor){FV_SHAPE(a.heads, queries, keys), w};
-}
-#endif

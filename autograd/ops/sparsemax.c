@@ -1,9 +1,8 @@
 /* Sparsemax: the nearest point of the simplex, over an axis.
  *
- * y = max(x - tau, 0) where tau makes the sum 1. Only numbers within 1 of the largest can be in the
- * support; from these, tau = (sum - 1) / count, and what is not above tau leaves, until none does. The
- * support only shrinks, so this ends, at the exact tau (Michelot, 1986), without sorting. */
+ * y = max(x - tau, 0) where tau makes the sum 1; how it is found stands in tensor/kernel/sparsemax.h. */
 #include "autograd/ops/rows.h"
+#include "tensor/kernel/sparsemax.h"
 
 static int axis_of(const fv_var *y)
 {
@@ -40,34 +39,14 @@ static void sparsemax_row(size_t n, const fv_real *restrict x, fv_real *restrict
         y[i] = fv_re(x[i] - shift) <= fv_re(tau) ? 0 : x[i] - shift - tau;
 }
 
-/* The same for columns side by side; those that are done wait for the rest. */
+/* The same for columns side by side. */
 static void sparsemax_columns(strip s, const fv_real *restrict x, fv_real *restrict y)
 {
-    fv_real shift[FVI_ABREAST], tau[FVI_ABREAST], sum[FVI_ABREAST];
-    size_t before[FVI_ABREAST], now[FVI_ABREAST];
+    fv_real shift[FVI_ABREAST], tau[FVI_ABREAST];
     columns_max(s, x, shift);
-    for (size_t j = 0; j < s.width; j++) {
+    for (size_t j = 0; j < s.width; j++)
         shift[j] = fv_re(shift[j]) == -(double)INFINITY ? 0 : shift[j];
-        tau[j] = -1;
-        before[j] = s.n + 1;
-    }
-    for (bool more = true; more;) {
-        for (size_t j = 0; j < s.width; j++)
-            sum[j] = 0, now[j] = 0;
-        for (size_t i = 0; i < s.n; i++)
-            for (size_t j = 0; j < s.width; j++) {
-                const fv_real e = x[i * s.step + j] - shift[j];
-                sum[j] += fv_re(e) <= fv_re(tau[j]) ? 0 : e;
-                now[j] += (size_t) !(fv_re(e) <= fv_re(tau[j]));
-            }
-        more = false;
-        for (size_t j = 0; j < s.width; j++)
-            if (now[j] > 0 && now[j] < before[j]) {
-                tau[j] = (sum[j] - 1) / (fv_real)now[j];
-                before[j] = now[j];
-                more = true;
-            }
-    }
+    fvi_sparsemax(s.n, s.width, s.step, x, shift, tau);
     for (size_t i = 0; i < s.n; i++)
         for (size_t j = 0; j < s.width; j++) {
             const fv_real e = x[i * s.step + j] - shift[j];

@@ -1,9 +1,11 @@
-/* Attention: edges go row by row, everything else by tiles. */
+/* Attention: what tiles know goes by tiles, everything else row by row. */
 #include "tensor/kernel/attention.h"
 
 static bool by_rows(const fvi_attention *a)
 {
-    return a->mask != NULL && a->mask->edges != NULL;
+    return (a->mask != NULL && a->mask->edges != NULL) || a->score != FV_SCORE_DOT ||
+           a->normalizer != FV_NORMALIZE_SOFTMAX || a->softcap > 0 || a->relative_rows ||
+           a->slopes != NULL || a->bias != NULL || a->relative_v != NULL;
 }
 
 size_t fvi_attention_scratch(const fvi_attention *a, int threads, bool grad)

@@ -51,6 +51,12 @@ size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad
 void fvi_attention_rows_forward(const fvi_attention *a, int threads, fv_real *scratch);
 void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                  fv_real *scratch);
+/* The weights of one head in the row of query i of a patch, from its kept statistic, before dropout:
+ * gives how many keys it sees, those with a score of -inf left out, their positions and weights, in
+ * the scratch of fvi_attention_rows_scratch(a, 1, false). */
+#define fvi_attention_row_weights FVI_NAME(fvi_attention_row_weights)
+size_t fvi_attention_row_weights(const fvi_attention *a, const fvi_patch *p, size_t i, size_t head,
+                                 fv_real *scratch, const uint32_t **at, const fv_real **weights);
 
 /* By tiles: rules and dense bytes. */
 #define fvi_attention_tiles_scratch  FVI_NAME(fvi_attention_tiles_scratch)

@@ -1,0 +1,491 @@
+/* Attention row by row, backward: scores and weights of a row come back from what it sees and its
+ * kept statistic, then its gradients go out.
+ *
+ * A row writes what is its own: dq, and the gradients of its pairs. What rows share (the gradients of
+ * the score's weight, of the biases by distance and of the values by distance) is summed over strips of
+ * rows that the shape alone decides, and the strips' sums are added in order. dk and dv are summed over
+ * rows ascending, then over the heads of a group. */
+#include "tensor/kernel/attention_row.h"
+
+enum { STRIPS = 16 };
+
+/* A share of the work: rows from .. to - 1 of the batch, keys low .. high - 1, whole key heads. */
+typedef struct {
+    size_t first, end, abreast; /* heads */
+    size_t from, to, low, high;
+    bool rows, keys; /* what rows own and share; dk and dv */
+    fv_real *level;  /* [queries, heads]: see levels_of */
+    /* Sums of what rows share, or NULL: like the gradients. */
+    fv_real *dweight, *drelative, *dslopes, *drelative_v;
+} part;
+
+/* The numbers of a gradient that rows share, 0 when it is not asked for. */
+typedef struct {
+    size_t dweight, drelative, dslopes, drelative_v;
+} shared;
+
+static shared shared_of(const fvi_attention *a, const fvi_attention_grad *g)
+{
+    const size_t columns = 2 * (size_t)a->clip + 1;
+    return (shared){
+        .dweight = g == NULL || g->dweight != NULL ? a->heads * a->weights : 0,
+        .drelative = a->relative != NULL && !a->relative_rows && (g == NULL || g->drelative != NULL)
+                         ? a->heads * columns
+                         : 0,
+        .dslopes = a->slopes != NULL && (g == NULL || g->dslopes != NULL) ? a->heads : 0,
+        .drelative_v =
+            a->relative_v != NULL && (g == NULL || g->drelative_v != NULL) ? columns * a->vd : 0,
+    };
+}
+
+static size_t shared_size(shared s)
+{
+    return fvi_lanes(s.dweight + s.drelative + s.dslopes + s.drelative_v);
+}
+
+/* ---- from gradients of weights to gradients of scores -------------------------------------------- */
+
+/* What the gradient of a row's weights is measured from: dy . y, which is the sum of z w dP, for softmax
+ * and relu; for sparsemax the mean of z dP over the support. */
+static void levels_of(const fvi_row *r, const fv_real *dy, const fv_real *y, fv_real *level)
+{
+    const size_t n = r->a->vd;
+    for (size_t h = 0; h < r->heads; h++) {
+        if (r->a->normalizer != FV_NORMALIZE_SPARSEMAX) {
+            level[h] = fvi_dot(n, dy + h * n, y + h * n);
+            continue;
+        }
+        fv_real sum = 0;
+        size_t count = 0;
+        for (size_t x = h; x < fvi_row_pairs(r); x += r->heads)
+            if (fv_re(r->w[x]) != 0) {
+                sum += r->slope[x];
+                count++;
+            }
+        level[h] = count > 0 ? sum / (fv_real)count : 0;
+    }
+}
+
+/* The gradient of the weights: dP = dy . value, times the dropout factor z. */
+static void weight_slopes(const fvi_row *r, const fv_real *dy)
+{
+    const size_t n = r->a->vd;
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *v = fvi_row_value(r, b);
+        for (size_t h = 0; h < r->heads; h++)
+            r->slope[b * r->heads + h] = fvi_dot(n, dy + h * n, v + fvi_row_kv(r, h) * n);
+    }
+    if (r->a->dropout > 0)
+        for (size_t x = 0; x < fvi_row_pairs(r); x++)
+            r->slope[x] = fv_re(r->keep[x]) != 0 ? r->slope[x] * r->keep[x] : 0;
+}
+
+/* The gradient of the scores from that of the weights. Softmax: w (z dP - level); relu: (z dP - level) /
+ * sum; sparsemax: z dP - level on the support; sigmoid: z dP w (1 - w); mean: z dP / count; none: z dP. */
+static void score_slopes(const fvi_row *r, const fv_real *statistic, const fv_real *level)
+{
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *w = r->w + b * r->heads, *s = r->s + b * r->heads;
+        fv_real *slope = r->slope + b * r->heads;
+        switch (r->a->normalizer) {
+        case FV_NORMALIZE_SOFTMAX:
+        case FV_NORMALIZE_SOFTMAX_PLUS_ONE:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : w[h] * (slope[h] - level[h]);
+            break;
+        case FV_NORMALIZE_SPARSEMAX:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] - level[h];
+            break;
+        case FV_NORMALIZE_RELU:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : (slope[h] - level[h]) / statistic[h];
+            break;
+        case FV_NORMALIZE_SIGMOID:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] * (w[h] * (1 - w[h]));
+            break;
+        case FV_NORMALIZE_MEAN:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h] / statistic[h];
+            break;
+        default:
+            for (size_t h = 0; h < r->heads; h++)
+                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h];
+        }
+    }
+}
+
+/* The gradients of what is added to the scores. */
+static void add_to_biases(const fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    const bool own = a->relative != NULL && a->relative_rows && g->drelative != NULL;
+    fv_real *drelative = own ? g->drelative : to->drelative;
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *slope = r->slope + b * r->heads;
+        const size_t column = drelative != NULL ? fvi_row_column(r, b) : 0;
+        for (size_t h = 0; h < r->heads; h++) {
+            if (drelative != NULL)
+                drelative[fvi_row_relative_at(r, h) + column] += slope[h];
+            if (to->dslopes != NULL)
+                to->dslopes[r->first + h] =
+                    fvi_fma(-fvi_row_distance_of(r, b), slope[h], to->dslopes[r->first + h]);
+            if (a->bias != NULL && g->dbias != NULL)
+                g->dbias[fvi_row_bias_at(r, b, h)] += slope[h];
+        }
+    }
+}
+
+/* ---- from gradients of scores to those of q, k and the weight ------------------------------------- */
+
+/* Where the gradients of the first head abreast go, each may be NULL: a row's query, one pair's key and
+ * vector, the score's weight. */
+typedef struct {
+    fv_real *dq, *dk, *dpair, *dweight;
+} targets;
+
+static targets targets_of(const fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    return (targets){
+        .dq = to->rows && g->dq != NULL ? g->dq + r->row * a->q_row + r->first * a->qk : NULL,
+        .dweight = to->rows && to->dweight != NULL ? to->dweight + r->first * a->weights : NULL,
+    };
+}
+
+/* Turns to pair b. */
+static void target_pair(targets *t, const fvi_row *r, const fvi_attention_grad *g, const part *to,
+                        size_t b)
+{
+    const fvi_attention *a = r->a;
+    const size_t at = r->kv * a->qk;
+    t->dk = to->keys && g->dk != NULL ? g->dk + (r->p->key + r->at[b]) * a->k_row + at : NULL;
+    t->dpair = to->rows && a->pair_k != NULL && g->dpair_k != NULL
+                   ? g->dpair_k + (r->edge + b) * a->kv_heads * a->qk + at
+                   : NULL;
+}
+
+/* Head h of pair b: q += slope q_side, k += slope k_side. */
+static void add_to_pair(const targets *t, const fvi_row *r, size_t h, fv_real q_slope,
+                        const fv_real *q_side, fv_real k_slope, const fv_real *k_side)
+{
+    const size_t n = r->a->qk, q_at = h * n, k_at = (fvi_row_kv(r, h) - r->kv) * n;
+    if (t->dq != NULL)
+        fvi_add_scaled(n, q_slope, q_side, t->dq + q_at);
+    if (t->dk != NULL)
+        fvi_add_scaled(n, k_slope, k_side, t->dk + k_at);
+    if (t->dpair != NULL)
+        fvi_add_scaled(n, k_slope, k_side, t->dpair + k_at);
+}
+
+/* An additive score of width 1 and as many key heads as heads: heads are the channels. */
+static void add_narrow(const targets *t, const fvi_row *r, const fv_real *slope)
+{
+    for (size_t h = 0; h < r->heads; h++) {
+        const fv_real step = fv_re(slope[h]) == 0 ? 0 : slope[h] * r->outer[h];
+        if (t->dq != NULL)
+            t->dq[h] += step;
+        if (t->dk != NULL)
+            t->dk[h] += step;
+        if (t->dpair != NULL)
+            t->dpair[h] += step;
+    }
+    for (size_t h = 0; t->dweight != NULL && h < r->heads; h++)
+        if (fv_re(slope[h]) != 0)
+            t->dweight[h] = fvi_fma(slope[h], r->inner[h], t->dweight[h]);
+}
+
+/* dot: dq = slope k, dk = slope q; -|q - k|^2: dq = -2 slope (q - k) = -dk; w . f(q + k): dq = dk =
+ * slope w f', dw = slope f */
+static void add_to_queries_and_keys(const fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    const size_t n = a->qk;
+    const fv_real *q = fvi_row_query(r);
+    const bool additive = a->score == FV_SCORE_ADDITIVE,
+               narrow = additive && n == 1 && a->heads == a->kv_heads;
+    targets t = targets_of(r, g, to);
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *k = fvi_row_key(r, b), *slope = r->slope + b * r->heads;
+        target_pair(&t, r, g, to, b);
+        if (narrow) {
+            fvi_row_inner(a, r->heads, q, k + r->kv, a->weight + r->first, r->inner, r->outer);
+            add_narrow(&t, r, slope);
+            continue;
+        }
+        for (size_t h = 0; h < r->heads; h++) {
+            const fv_real *qh = q + h * n, *kh = k + fvi_row_kv(r, h) * n;
+            if (fv_re(slope[h]) == 0)
+                continue;
+            if (additive) {
+                fvi_row_inner(a, n, qh, kh, a->weight + (r->first + h) * n, r->inner, r->outer);
+                add_to_pair(&t, r, h, slope[h], r->outer, slope[h], r->outer);
+                if (t.dweight != NULL)
+                    fvi_add_scaled(n, slope[h], r->inner, t.dweight + h * n);
+            } else if (a->score == FV_SCORE_DISTANCE) {
+                for (size_t c = 0; c < n; c++)
+                    r->inner[c] = qh[c] - kh[c];
+                add_to_pair(&t, r, h, -2 * slope[h], r->inner, 2 * slope[h], r->inner);
+            } else {
+                add_to_pair(&t, r, h, slope[h], kh, slope[h], qh);
+            }
+        }
+    }
+}
+
+/* The same through a user's function, some keys at a time. */
+static void add_to_users(const fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    const size_t n = a->qk;
+    const fv_real *keys[FVI_ROW_BLOCK];
+    fv_real *dkeys[FVI_ROW_BLOCK], slope[FVI_ROW_BLOCK];
+    targets t = targets_of(r, g, to);
+    target_pair(&t, r, g, to, 0);
+    const bool of_keys = r->count > 0 && (t.dk != NULL || t.dpair != NULL);
+    for (size_t h = 0; h < r->heads; h++)
+        for (size_t b = 0, next; b < r->count; b = next) {
+            const fv_real *weight =
+                a->weight != NULL ? a->weight + (r->first + h) * a->weights : NULL;
+            size_t pair[FVI_ROW_BLOCK], count = 0;
+            for (next = b; next < r->count && count < FVI_ROW_BLOCK; next++)
+                if (fv_re(r->slope[next * r->heads + h]) != 0)
+                    pair[count++] = next;
+            for (size_t x = 0; x < count; x++) {
+                keys[x] = fvi_row_user_key(r, h, pair[x], x);
+                slope[x] = r->slope[pair[x] * r->heads + h];
+                dkeys[x] = r->user_slopes + x * n;
+                for (size_t c = 0; c < n; c++)
+                    dkeys[x][c] = 0;
+            }
+            if (count == 0)
+                continue;
+            a->user->backward(a->user->context, n, fvi_row_query(r) + h * n, count, keys, weight,
+                              slope, t.dq != NULL ? t.dq + h * n : NULL, of_keys ? dkeys : NULL,
+                              t.dweight != NULL ? t.dweight + h * a->weights : NULL);
+            for (size_t x = 0; of_keys && x < count; x++) {
+                target_pair(&t, r, g, to, pair[x]);
+                const size_t at = (fvi_row_kv(r, h) - r->kv) * n;
+                if (t.dk != NULL)
+                    fvi_add_scaled(n, 1, dkeys[x], t.dk + at);
+                if (t.dpair != NULL)
+                    fvi_add_scaled(n, 1, dkeys[x], t.dpair + at);
+            }
+        }
+}
+
+/* dv = z w dy, and the same for what was added to v. */
+static void add_to_values(const fvi_row *r, const fvi_attention_grad *g, const part *to,
+                          const fv_real *dy)
+{
+    const fvi_attention *a = r->a;
+    const size_t n = a->vd;
+    for (size_t b = 0; b < r->count; b++) {
+        fv_real *dv = to->keys && g->dv != NULL ? g->dv + (r->p->key + r->at[b]) * a->v_row : NULL;
+        fv_real *dpair = to->rows && a->pair_v != NULL && g->dpair_v != NULL
+                             ? g->dpair_v + (r->edge + b) * a->kv_heads * n
+                             : NULL;
+        fv_real *by =
+            to->rows && to->drelative_v != NULL ? to->drelative_v + fvi_row_column(r, b) * n : NULL;
+        for (size_t h = 0; h < r->heads; h++) {
+            const fv_real w = r->w[b * r->heads + h];
+            const size_t at = fvi_row_kv(r, h) * n;
+            if (fv_re(w) == 0)
+                continue;
+            if (dv != NULL)
+                fvi_add_scaled(n, w, dy + h * n, dv + at);
+            if (dpair != NULL)
+                fvi_add_scaled(n, w, dy + h * n, dpair + at);
+            if (by != NULL)
+                fvi_add_scaled(n, w, dy + h * n, by);
+        }
+    }
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------ */
+
+/* The gradients between the row and the keys it has turned to, for the heads it has turned to. */
+static void backward_row(const fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    const size_t at = r->row * a->heads + r->first, pairs = fvi_row_pairs(r);
+    const fv_real *statistic = a->lse + at, *dy = g->dy + at * a->vd;
+    fv_real *level = to->level + at;
+    fvi_row_scores(r);
+    fvi_row_weights(r, statistic);
+    if (a->dropout > 0)
+        fvi_row_keep(r);
+    weight_slopes(r, dy);
+    if (to->rows)
+        levels_of(r, dy, a->y + at * a->vd, level);
+    score_slopes(r, statistic, level);
+    if (to->rows)
+        add_to_biases(r, g, to);
+    /* raw = scale score, s = softcap tanh(raw / softcap) */
+    for (size_t x = 0; a->softcap > 0 && x < pairs; x++)
+        r->slope[x] *= 1 - r->cap[x] * r->cap[x];
+    for (size_t x = 0; a->scale != 1 && x < pairs; x++)
+        r->slope[x] *= (fv_real)a->scale;
+    if (a->score == FV_SCORE_USER)
+        add_to_users(r, g, to);
+    else
+        add_to_queries_and_keys(r, g, to);
+    for (size_t x = 0; a->dropout > 0 && x < pairs; x++)
+        r->w[x] *= r->keep[x];
+    add_to_values(r, g, to, dy);
+}
+
+static void backward_part(const fvi_attention *a, const fvi_attention_grad *g, const part *to,
+                          fv_real *scratch)
+{
+    fvi_row r;
+    fvi_patch p;
+    fvi_row_layout(&r, a, true, scratch);
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
+        const size_t from = fvi_most(p.query, to->from);
+        const size_t end = fvi_least(p.query + p.queries, to->to);
+        const size_t low = fvi_most(p.key, to->low), high = fvi_least(p.key + p.keys, to->high);
+        for (size_t row = from; low < high && row < end; row++) {
+            fvi_row_turn(&r, &p, row - p.query, low - p.key, high - p.key);
+            for (size_t h = to->first; r.count > 0 && h < to->end; h += to->abreast) {
+                fvi_row_heads(&r, h, fvi_least(to->end - h, to->abreast));
+                backward_row(&r, g, to);
+            }
+        }
+    }
+}
+
+/* Points a part at sums of what rows share, for its heads zeroed. */
+static void share(part *to, const fvi_attention *a, shared s, fv_real *sums)
+{
+    const size_t heads = a->heads, first = to->first, end = to->end;
+    struct {
+        fv_real **at;
+        size_t count;
+    } lists[] = {{&to->dweight, s.dweight},
+                 {&to->drelative, s.drelative},
+                 {&to->dslopes, s.dslopes},
+                 {&to->drelative_v, s.drelative_v}};
+    for (int n = 0; n < 4; n++) {
+        const bool all =
+            lists[n].at == &to->drelative_v; /* heads share it, and one part has them */
+        const size_t from = all ? 0 : lists[n].count / heads * first;
+        const size_t stop = all ? lists[n].count : lists[n].count / heads * end;
+        *lists[n].at = lists[n].count > 0 ? sums : NULL;
+        for (size_t x = from; x < stop; x++)
+            sums[x] = 0;
+        sums += lists[n].count;
+    }
+}
+
+/* Adds a part's sums to the gradients. */
+static void gather(const part *from, const fvi_attention *a, const fvi_attention_grad *g, shared s)
+{
+    const struct {
+        fv_real *to, *from;
+        size_t count;
+    } lists[] = {{g->dweight, from->dweight, s.dweight},
+                 {g->drelative, from->drelative, s.drelative},
+                 {g->dslopes, from->dslopes, s.dslopes},
+                 {g->drelative_v, from->drelative_v, s.drelative_v}};
+    for (int n = 0; n < 4; n++) {
+        const size_t each = n < 3 ? lists[n].count / a->heads : 0;
+        const size_t stop = n < 3 ? each * from->end : lists[n].count;
+        for (size_t x = each * from->first; x < stop; x++)
+            lists[n].to[x] += lists[n].from[x];
+    }
+}
+
+/* All gradients of some heads, strip after strip of rows. */
+static void backward_heads(const fvi_attention *a, const fvi_attention_grad *g, part to, shared s,
+                           fv_real *sums, fv_real *scratch)
+{
+    for (size_t n = 0; n < STRIPS; n++) {
+        to.from = a->queries * n / STRIPS;
+        to.to = a->queries * (n + 1) / STRIPS;
+        if (to.from == to.to)
+            continue;
+        share(&to, a, s, sums);
+        backward_part(a, g, &to, scratch);
+        gather(&to, a, g, s);
+    }
+}
+
+size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad)
+{
+    const size_t workers = threads > 1 ? (size_t)threads : 1;
+    fvi_row r;
+    const size_t each = fvi_row_layout(&r, a, grad, NULL), sums = shared_size(shared_of(a, NULL));
+    return each * workers + 1 +
+           (grad ? fvi_lanes(a->queries * a->heads) + sums * (workers > 1 ? STRIPS : 1) : 0);
+}
+
+/* Threads take heads when there are enough, and nothing is summed over heads; otherwise strips of rows,
+ * and then runs of keys for dk and dv, at the price of computing weights twice. */
+void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
+                                 fv_real *scratch)
+{
+    enum { RUNS = 4 }; /* of keys, a thread */
+    const size_t workers = threads > 1 ? (size_t)threads : 1, group = a->heads / a->kv_heads;
+    const shared s = shared_of(a, g);
+    const size_t size = shared_size(s);
+    part all = {.end = a->heads,
+                .abreast = fvi_row_abreast(a, fvi_row_most_keys(a)),
+                .to = a->queries,
+                .high = a->keys,
+                .rows = true,
+                .keys = true,
+                .level = scratch};
+    fvi_row unused;
+    const size_t row_size = fvi_row_layout(&unused, a, true, NULL);
+    fv_real *sums = scratch + fvi_lanes(a->queries * a->heads), *rest = sums + size;
+    if (workers == 1) {
+        backward_heads(a, g, all, s, sums, rest);
+        return;
+    }
+    const bool over_heads = (g->dbias != NULL && a->bias_heads < a->heads) || s.drelative_v > 0;
+    if (a->kv_heads >= workers && !over_heads) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+        for (size_t t = 0; t < workers; t++) {
+            part mine = all;
+            mine.first = a->kv_heads * t / workers * group;
+            mine.end = a->kv_heads * (t + 1) / workers * group;
+            backward_heads(a, g, mine, s, sums, rest + t * row_size);
+        }
+        return;
+    }
+    part strip[STRIPS];
+    size_t worker = 0, next = 0;
+    rest = sums + STRIPS * size;
+#pragma omp parallel num_threads(threads)
+    {
+        fv_real *mine = rest + fvi_draw(&worker) * row_size;
+        for (size_t n; (n = fvi_draw(&next)) < STRIPS;) {
+            strip[n] = all;
+            strip[n].keys = false;
+            strip[n].from = a->queries * n / STRIPS;
+            strip[n].to = a->queries * (n + 1) / STRIPS;
+            share(&strip[n], a, s, sums + n * size);
+            backward_part(a, g, &strip[n], mine);
+        }
+    }
+    for (size_t n = 0; n < STRIPS; n++)
+        if (strip[n].from < strip[n].to)
+            gather(&strip[n], a, g, s);
+    if (g->dk == NULL && g->dv == NULL)
+        return;
+    worker = next = 0;
+#pragma omp parallel num_threads(threads)
+    {
+        fv_real *mine = rest + fvi_draw(&worker) * row_size;
+        for (size_t n; (n = fvi_draw(&next)) < RUNS * workers;) {
+            part run = all;
+            run.rows = false;
+            run.low = a->keys * n / (RUNS * workers);
+            run.high = a->keys * (n + 1) / (RUNS * workers);
+            backward_part(a, g, &run, mine);
+        }
+    }
+}
