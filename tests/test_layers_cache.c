@@ -3,6 +3,7 @@
 #include <criterion/parameterized.h>
 
 #include "tests/layers.h"
+#include "tests/memory.h"
 
 enum { D = 16, HEADS = 4, SAMPLES = 4 };
 
@@ -164,5 +165,38 @@ Test(layers_cache, refuses)
     }
     fv_kv_cache_free(&cache);
     fv_tape_free(t);
+    fv_params_free(params);
+}
+
+/* A cache and a step whose n-th request for memory fails, for all n: an error, nothing lost, no rows added. */
+Test(layers_cache, out_of_memory)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead layer = fv_multihead_init(fv_root(params), 4, 2, NULL);
+    static const size_t at[] = {0, 1, 3};
+    const fv_segments two = {2, at};
+    const size_t before = test_blocks();
+    size_t n = 0;
+    for (bool done = false; !done && n < 100;) {
+        fv_error error = {FV_OK, ""};
+        fv_kv_cache cache = {.samples = 0};
+        test_fail_after(++n);
+        fv_tape *t = fv_tape_new(NULL);
+        const bool made = fv_kv_cache_init(&cache, &layer, 2, 2, &error);
+        if (t != NULL && made) {
+            fv_tape_begin(t, FV_EVAL, 1, 1);
+            const fv_real x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+            fv_var *y = fv_multihead_step(t, &layer, fv_input(t, FV_SHAPE(3, 4), x), &two, &cache);
+            done = y != NULL && fv_kv_cache_reserve(&cache, 5, &error);
+            cr_expect_eq(cache.counts[0], y != NULL);
+            cr_expect(done ? cache.capacity == 5 : y != NULL || !fv_tape_ok(t));
+        }
+        test_fail_after(0);
+        cr_expect(made || t == NULL || error.status == FV_FAILED);
+        fv_kv_cache_free(&cache);
+        fv_tape_free(t);
+        cr_expect_eq(test_blocks(), before, "request %zu", n);
+    }
+    cr_expect(n > 5 && n < 100, "%zu requests", n);
     fv_params_free(params);
 }

@@ -163,6 +163,67 @@ ParameterizedTest(int *id, layers_multihead, as_pytorch)
         check(&runs[*id], true);
 }
 
+static double mean_square(const fv_param *p, double *largest)
+{
+    double sum = 0;
+    const size_t count = fv_shape_count(p->value.shape);
+    *largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double x = (double)fv_re(p->value.data[i]);
+        sum += x * x;
+        *largest = fmax(*largest, fabs(x));
+    }
+    return sum / (double)count;
+}
+
+/* The rules of nn.MultiheadAttention's reset_parameters: Xavier's, uniform for matrices, normal for bias_k. */
+Test(layers_multihead, starts_as_pytorch_starts)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead_opts opts = {.kdim = 100, .vdim = 300, .add_bias_kv = true};
+    const fv_multihead layer = fv_multihead_init(fv_root(params), 400, 4, &opts);
+    const fv_param *uniform[] = {layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight};
+    const double in[] = {400, 100, 300};
+    double largest;
+    for (size_t i = 0; i < 3; i++) {
+        const double bound = sqrt(6 / (400 + in[i]));
+        cr_expect_float_eq(mean_square(uniform[i], &largest) / (bound * bound / 3), 1, 0.02);
+        cr_expect(largest <= bound && largest > 0.99 * bound);
+    }
+    cr_expect_float_eq(mean_square(layer.bias_k, &largest) * 400, 1, 0.2);
+    cr_expect_float_eq(mean_square(layer.bias_v, &largest) * 400, 1, 0.2);
+    cr_expect_eq(mean_square(layer.in_proj_bias, &largest), 0);
+    cr_expect(layer.bias_k->no_decay && layer.bias_v->no_decay);
+    fv_params_free(params);
+}
+
+/* A window of the layer and one of the mask: the narrower holds on each side. */
+Test(layers_multihead, a_window_of_its_own)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead_opts narrow = {.left = 1, .right = FV_NONE};
+    fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &narrow), plain = layer;
+    plain.how.left = plain.how.right = 0;
+    fill_times(params, 4);
+    fv_tape *t = fv_tape_new(NULL);
+    fv_tape_begin(t, FV_EVAL, 1, 1);
+    fv_var *x = input_numbers(t, FV_SHAPE(QUERIES, D), 3);
+    const int left[] = {0, 2, FV_NONE}, right[] = {0, 3, FV_NONE}, both[] = {1, 1, FV_NONE};
+    for (int i = 0; i < 3; i++) {
+        const fv_mask given = {.queries = &of_queries, .left = left[i], .right = right[i]},
+                      same = {.queries = &of_queries, .left = both[i], .right = FV_NONE};
+        fv_var *a = fv_multihead_forward(t, &layer, x, &given),
+               *b = fv_multihead_forward(t, &plain, x, &same),
+               *c = fv_multihead_forward(t, &plain, x, &given);
+        cr_assert(fv_tape_ok(t), "%s", fv_tape_error(t)->text);
+        cr_expect_arr_eq(a->value.data, b->value.data, QUERIES * D * sizeof(fv_real));
+        cr_expect_eq(i == 2,
+                     memcmp(a->value.data, c->value.data, QUERIES * D * sizeof(fv_real)) == 0);
+    }
+    fv_tape_free(t);
+    fv_params_free(params);
+}
+
 /* A state dict that PyTorch saved by numpy.savez loads by its names, and gives PyTorch's numbers. */
 Test(layers_multihead, a_state_dict_loads_by_name)
 {
