@@ -181,7 +181,7 @@ Test(fit, a_mean_is_taken_once)
         fv_fit_result result;
         fv_error error = {FV_OK, ""};
         make(&m);
-        m.block.dropout = m.block.self_attn.dropout = 0;
+        m.block.dropout = m.block.self_attn.how.dropout = 0;
         cr_assert(fit_with(&m, (fv_fit_opts){.shards = shards}, &result, &error), "%s", error.text);
         if (shards == 1)
             reference = result.loss;
