@@ -1,7 +1,5 @@
 /* The relation "query row i may see key row j", and what one may ask of it. */
-#include "tensor/internal.h"
-
-#include <limits.h>
+#include "tensor/mask.h"
 
 /* Positions are compared as signed 64-bit numbers; a segment is shorter than 2^62 rows. */
 static int64_t radius(int stated)
@@ -55,14 +53,23 @@ fvi_patch fvi_mask_patch(const fv_mask *mask, size_t queries, size_t keys, size_
     return p;
 }
 
+/* What the segments of a mask refuse, with whose they are. */
+static bool segments_fit(const char *whose, const fv_segments *segments, size_t rows,
+                         fv_error *error)
+{
+    fv_error why = {FV_OK, ""};
+    return fv_segments_check(segments, rows, &why) ||
+           fv_fail(error, FV_USAGE, "mask: %s %s", whose, why.text);
+}
+
 bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error)
 {
     if (mask == NULL)
         return true;
-    if (mask->queries != NULL && !fv_segments_check(mask->queries, queries, error))
-        return false;
     const fv_segments *k = mask->keys ? mask->keys : mask->queries;
-    if (k != NULL && !fv_segments_check(k, keys, error))
+    if (mask->queries != NULL && !segments_fit("query", mask->queries, queries, error))
+        return false;
+    if (k != NULL && !segments_fit("key", k, keys, error))
         return false;
     if (mask->keys != NULL && mask->keys->count != fvi_mask_patches(mask))
         return fv_fail(error, FV_USAGE, "mask: %zu query segments meet %zu key segments",
@@ -83,8 +90,8 @@ bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *e
     if (edges->rows != queries)
         return fv_fail(error, FV_USAGE, "mask: edges for %zu rows, queries have %zu", edges->rows,
                        queries);
-    const fv_segments all = {edges->rows, edges->offsets};
-    if (!fv_segments_check(&all, edges->offsets ? edges->offsets[edges->rows] : 0, error))
+    const fv_segments rows = {edges->rows, edges->offsets};
+    if (!segments_fit("edges as", &rows, edges->offsets ? edges->offsets[edges->rows] : 0, error))
         return false;
     if (edges->keys == NULL && edges->offsets[edges->rows] > 0)
         return fv_fail(error, FV_USAGE, "mask: edges without keys");
@@ -100,17 +107,23 @@ bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *e
     return true;
 }
 
-static bool edge(const fv_graph *edges, size_t i, size_t j)
+size_t fvi_edge_from(const fv_graph *edges, size_t row, size_t key)
 {
-    size_t low = edges->offsets[i], high = edges->offsets[i + 1];
+    size_t low = edges->offsets[row], high = edges->offsets[row + 1];
     while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if ((size_t)edges->keys[middle] < j)
+        const size_t middle = low + (high - low) / 2;
+        if ((size_t)edges->keys[middle] < key)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < edges->offsets[i + 1] && (size_t)edges->keys[low] == j;
+    return low;
+}
+
+static bool edge(const fv_graph *edges, size_t i, size_t j)
+{
+    const size_t e = fvi_edge_from(edges, i, j);
+    return e < edges->offsets[i + 1] && (size_t)edges->keys[e] == j;
 }
 
 /* Whether position i of the part sees its position j, the rules apart. */
@@ -188,4 +201,31 @@ size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size
             }
     }
     return empty;
+}
+
+/* One query's line: '#' for each key that it sees, '.' for the others. */
+static void print_row(FILE *out, const fv_mask *mask, const fvi_patch *p, size_t i, size_t most)
+{
+    size_t first, end;
+    fvi_mask_range(mask, p, i, &first, &end);
+    for (size_t j = 0; j < p->width && j < most; j++)
+        fputc(j >= first && j < end && listed(mask, p, i, j) ? '#' : '.', out);
+    fputs(p->width > most ? " ..\n" : "\n", out);
+}
+
+void fv_mask_print(FILE *out, const fv_mask *mask, size_t queries, size_t keys)
+{
+    enum { MOST_SEGMENTS = 16, MOST_ROWS = 64 };
+    const size_t patches = fvi_mask_patches(mask);
+    fvi_patch p;
+    for (size_t s = 0; s < patches && s < MOST_SEGMENTS; s++) {
+        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
+        fprintf(out, "segment %zu, %zu queries, %zu keys\n", s, p.queries, p.width);
+        for (size_t i = 0; i < p.queries && i < MOST_ROWS; i++)
+            print_row(out, mask, &p, i, MOST_ROWS);
+        if (p.queries > MOST_ROWS)
+            fprintf(out, ".. %zu more queries\n", p.queries - MOST_ROWS);
+    }
+    if (patches > MOST_SEGMENTS)
+        fprintf(out, ".. %zu more segments\n", patches - MOST_SEGMENTS);
 }

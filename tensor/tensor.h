@@ -147,8 +147,15 @@ typedef struct {
     const unsigned char *visible;
 } fv_mask;
 
-/* Whether the mask fits that many query and key rows; says what does not otherwise. The questions below
- * are for masks that fit. */
+/* Masks by name: causal, each row sees itself and what comes before it in its segment (NULL: one of all rows);
+ * a window of so many rows to the left and to the right of a row, and itself (a negative number: no limit on
+ * that side); query segment s sees all of key segment s. */
+fv_mask fv_mask_causal(const fv_segments *segments);
+fv_mask fv_mask_window(const fv_segments *segments, int left, int right);
+fv_mask fv_mask_segments(const fv_segments *queries, const fv_segments *keys);
+
+/* Whether the mask fits that many query and key rows; says which segment, row or edge does not otherwise. The
+ * questions below are for masks that fit. */
 bool fv_mask_check(const fv_mask *mask, size_t queries, size_t keys, fv_error *error);
 /* Whether query row i sees key row j (row numbers over the whole batch); NULL mask: everything sees everything. */
 bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, size_t j);
@@ -156,6 +163,46 @@ bool fv_mask_sees(const fv_mask *mask, size_t queries, size_t keys, size_t i, si
 size_t fv_mask_pairs(const fv_mask *mask, size_t queries, size_t keys);
 /* How many query rows see nothing; when rows is not NULL, writes their numbers there. */
 size_t fv_mask_empty_rows(const fv_mask *mask, size_t queries, size_t keys, size_t *rows);
+/* Draws it: a line for each query, '#' for a key that it sees, '.' for one that it does not, segment by
+ * segment. Of a segment the first 64 queries and keys, of a batch the first 16 segments. */
+void fv_mask_print(FILE *out, const fv_mask *mask, size_t queries, size_t keys);
+
+/* Masks that hold all they point to: one block of memory, given back by fv_mask_free (NULL is fine). Each
+ * function gives NULL when its arguments do not fit (FV_USAGE) or memory is out (FV_FAILED); error says why.
+ *
+ * The same relation as dense bytes [pairs], or as edges (one for each visible pair). Segments, key_counts,
+ * offset and align_end stay; rules are gone. A NULL mask is one segment of all rows. */
+fv_mask *fv_mask_to_bytes(const fv_mask *mask, size_t queries, size_t keys, fv_error *error);
+fv_mask *fv_mask_to_edges(const fv_mask *mask, size_t queries, size_t keys, fv_error *error);
+/* Pairs that a and b both see; that one of them sees; that a does not see (rows beyond key_counts stay hidden).
+ * Both need the same segments; key_counts, offset and align_end are a's. The result has edges when a or b (or:
+ * a and b) has edges, and bytes otherwise. Where the keys that are filled differ, fv_mask_or has no key_counts,
+ * and refuses an a that is aligned to its end. */
+fv_mask *fv_mask_and(const fv_mask *a, const fv_mask *b, size_t queries, size_t keys,
+                     fv_error *error);
+fv_mask *fv_mask_or(const fv_mask *a, const fv_mask *b, size_t queries, size_t keys,
+                    fv_error *error);
+fv_mask *fv_mask_not(const fv_mask *a, size_t queries, size_t keys, fv_error *error);
+/* Edges from a list of coordinates as PyTorch Geometric's edge_index, [2, count]: edge e leads from source
+ * list[e], a key row, to target list[count + e], a query row: the target sees the source. An edge that comes
+ * twice is refused. With self_loops row i sees row i too, whether or not the list says so (queries == keys).
+ * When order is not NULL, order[e] becomes the place in the list of the mask's edge e (count: an added
+ * loop); it has room for count numbers, with self_loops for count + queries. */
+fv_mask *fv_mask_from_edge_index(size_t queries, size_t keys, size_t count, const int64_t *list,
+                                 bool self_loops, size_t *order, fv_error *error);
+/* A padded batch, queries and keys rows a sample: sample s has lengths[s] keys, [samples]. */
+fv_mask *fv_mask_from_lengths(size_t samples, size_t queries, size_t keys, const size_t *lengths,
+                              fv_error *error);
+/* A padded batch from bytes: PyTorch's key_padding_mask [samples, keys], 1 = hidden; */
+fv_mask *fv_mask_from_key_padding(size_t samples, size_t queries, size_t keys,
+                                  const unsigned char *hidden, fv_error *error);
+/* nn.MultiheadAttention's attn_mask, 1 = hidden; and scaled_dot_product_attention's, 1 = visible: both
+ * [queries, keys] for all samples, or, with each_sample, [samples, queries, keys]. */
+fv_mask *fv_mask_from_hidden(size_t samples, size_t queries, size_t keys,
+                             const unsigned char *hidden, bool each_sample, fv_error *error);
+fv_mask *fv_mask_from_visible(size_t samples, size_t queries, size_t keys,
+                              const unsigned char *visible, bool each_sample, fv_error *error);
+void fv_mask_free(fv_mask *mask);
 
 /* ---- attention: score x normaliser ------------------------------------------------------------- */
 

@@ -183,7 +183,7 @@ static fv_var *attention_that_does_not_fit(int which, const values *v, const cha
           fv_attention(t, v->m4x6, v->m4x3, v->m4x6, NULL, NULL))
     WRONG("attention: dropout 1, expected 0 <= p < 1",
           fv_attention(t, v->m4x6, v->m4x6, v->m4x6, NULL, &one))
-    WRONG("attention: segments: they hold 3 rows, the input has 4",
+    WRONG("attention: mask: query segments: they hold 3 rows, the input has 4",
           fv_attention(t, v->m4x6, v->m4x6, v->m4x6, &short_mask, NULL))
     WRONG("attention: mask: 1 query segments meet 2 key segments",
           fv_attention(t, v->m4x6, v->m4x6, v->m4x6, &one_key_segment, NULL))
@@ -212,7 +212,7 @@ static fv_var *attention_that_does_not_fit(int which, const values *v, const cha
           fv_self_attention(t, v->v6, NULL, NULL))
     WRONG("self_attention: dropout 1, expected 0 <= p < 1",
           fv_self_attention(t, v->m4x12, NULL, &one))
-    WRONG("self_attention: segments: they hold 3 rows, the input has 4",
+    WRONG("self_attention: mask: query segments: they hold 3 rows, the input has 4",
           fv_self_attention(t, v->m4x12, &short_mask, NULL))
     *text = NULL;
     return NULL;
