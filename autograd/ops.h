@@ -499,6 +499,43 @@ fv_tensor fv_attention_received(fv_tape *t, const fv_var *y);
  * error when k is 0. */
 fv_tensor fv_attention_top(fv_tape *t, const fv_var *y, size_t k, const int32_t **keys);
 
+typedef struct {
+    size_t heads;     /* default 1 */
+    bool interleaved; /* pairs are columns 2i and 2i + 1 of a head; default: i and i + width / 2 */
+    size_t width;     /* the first columns of each head turn, an even number; default: all */
+    double base;      /* pair i turns by position * base^(-2i / width); default 10000 */
+    double scaling;   /* positions are divided by it; default 1 */
+    int offset;       /* position of the first row of each segment */
+    const int32_t *positions; /* [rows], instead of counting in the segment */
+    /* [positions_given, width / 2]: of each position, instead of base and scaling. */
+    const fv_real *cosines, *sines;
+    size_t positions_given;
+} fv_rotary_opts;
+/* Rotary positions: pairs of columns of each head turn by an angle that grows with the position in
+ * the segment (NULL: one of all rows), [rows, heads * d] -> the same. A dot product of a turned query
+ * and key depends on the distance of their positions. Su et al., 2021, arXiv 2104.09864. */
+fv_var *fv_rotary(fv_tape *t, fv_var *x, const fv_segments *segments, const fv_rotary_opts *opts);
+
+typedef struct {
+    size_t heads; /* default 1 */
+    size_t
+        kv_heads; /* query head h reads the state of head h / (heads / kv_heads); default: heads */
+    double scale; /* default 1 / sqrt(wk) */
+    /* Gates: the state is multiplied by e^decay before a row changes it, each of its rows by its own
+     * number [rows, kv_heads * wk], or all by one [rows, kv_heads]. */
+    fv_var *decay;
+    /* The delta rule: S += beta k (v - k S) instead of k v; [rows, kv_heads], or [rows, 1]. */
+    fv_var *beta;
+    fv_var *state;    /* at the start, [segments, kv_heads, wk, wv]; default: zeros */
+    fv_tensor *after; /* gets the states at the end, without history, in memory of the tape */
+} fv_linear_attention_opts;
+/* Attention without a normaliser, by a state S [wk, wv] a head that each row of a segment (NULL: one of
+ * all rows) changes and then reads: S += k v, y = scale q S. [rows, heads * wk], [rows, kv_heads * wk],
+ * [rows, kv_heads * wv] -> [rows, heads * wv]. Memory: a state for every 64 rows; time: rows * wk * wv.
+ * Katharopoulos et al., 2020, arXiv 2006.16236; gates and delta rule: Yang et al., 2024, arXiv 2412.06464. */
+fv_var *fv_linear_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v,
+                            const fv_segments *segments, const fv_linear_attention_opts *opts);
+
 /* ---- predictions, without history ------------------------------------------------------------ */
 
 /* softmax of each row over the last axis, in memory of the tape. Without data when x is NULL, or

@@ -117,6 +117,10 @@ static const fv_conv_opts window = {.kernel = {1, 1, 1}}, line = {.kernel = {1}}
     {                                                                                              \
         "2", "2", "2", ""                                                                          \
     }
+#define PAIRS                                                                                      \
+    {                                                                                              \
+        "2", "", "2", ""                                                                           \
+    } /* of columns */
 #define TABLE                                                                                      \
     {                                                                                              \
         "2", "2", "", ""                                                                           \
@@ -739,6 +743,14 @@ return fv_attention(t, x, b, b, NULL, NULL);
 TRY(self_attention, MATRIX)
 return fv_self_attention(
     t, x->value.shape.rank == 2 ? fv_concat(t, 3, (fv_var *[]){x, b, x}, 1) : x, NULL, NULL);
+}
+
+TRY(rotary, PAIRS)
+return fv_rotary(t, x, NULL, NULL);
+}
+
+TRY(linear_attention, MATRIX)
+return fv_linear_attention(t, x, b, x, NULL, NULL);
 }
 
 /* ---- the test -------------------------------------------------------------------------------- */
