@@ -15,8 +15,45 @@ static const layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-/* Every mask over every layout; heads, widths, bias and dropout take turns. */
-enum { GRID = MASKS * LAYOUTS * 2 };
+/* Every mask over every layout; heads, widths, bias and dropout take turns. Then, but for edges, every
+ * normalizer with every mask over some layouts; the other choices are drawn. */
+static const fv_normalizer normalizers[] = {FV_NORMALIZE_SOFTMAX, FV_NORMALIZE_SOFTMAX_PLUS_ONE,
+                                            FV_NORMALIZE_RELU,    FV_NORMALIZE_SIGMOID,
+                                            FV_NORMALIZE_MEAN,    FV_NORMALIZE_NONE};
+static const layout few[] = {
+    {{5}, {5}, 1},
+    {{0, 1, 2, 0, 17, 8, 31, 0}, {0, 1, 4, 0, 19, 8, 31, 2}, 8},
+    {{70, 1}, {67, 3}, 2},
+    {{1, 9, 0, 66}, {259, 3, 5, 260}, 4},
+};
+enum {
+    FEW = sizeof few / sizeof *few,
+    NORMALIZERS = sizeof normalizers / sizeof *normalizers,
+    PLAIN = MASKS * LAYOUTS * 2,
+    GRID = PLAIN + EDGES * FEW * NORMALIZERS
+};
+
+/* A whole number below bound, for choice number what of a code. */
+static size_t pick(size_t code, size_t what, uint32_t bound)
+{
+    return fv_rng_below(draws, (uint64_t)20 << 32 | (code * 16 + what), bound);
+}
+
+static void choose(size_t code, shape *s)
+{
+    s->mask = (mask_kind)(code % EDGES);
+    s->rows = few[code / EDGES % FEW];
+    s->normalizer = normalizers[code / EDGES / FEW];
+    s->dropout = pick(code, 0, 3) == 0 ? 0.3 : 0;
+    s->softcap = pick(code, 1, 2) ? 1.7 : 0;
+    s->clip = pick(code, 2, 3) ? (int[]){3, 300}[pick(code, 3, 2)] : 0;
+    s->relative_rows = pick(code, 4, 2);
+    s->slopes = pick(code, 5, 2);
+    s->bias_heads = pick(code, 6, 3) ? pick(code, 7, 2) ? s->heads : 1 : 0;
+    s->hides = pick(code, 8, 2);
+    s->counts = pick(code, 9, 3) == 0;
+    s->align_end = pick(code, 10, 3) == 0;
+}
 
 static shape grid_at(size_t code)
 {
@@ -31,16 +68,28 @@ static shape grid_at(size_t code)
     s.vd = widths[code / 3 % 7][1];
     s.clip = clips[(code + code / 7) % 3];
     s.dropout = (code + code / MASKS) % 3 == 0 ? 0.3 : 0;
+    if (code >= PLAIN)
+        choose(code - PLAIN, &s);
     return s;
 }
 
-static const char *shape_text(const shape *s, char text[200])
+static problem *problem_of(const shape *s)
 {
-    snprintf(text, 200,
-             "mask %d, first segment %zu x %zu of %zu, heads %zu/%zu, widths %zu %zu, clip %d, "
-             "dropout %g",
+    problem *p = make(s);
+    if (s->normalizer == FV_NORMALIZE_RELU)
+        avoid_kinks(p);
+    return p;
+}
+
+static const char *shape_text(const shape *s, char text[400])
+{
+    snprintf(text, 400,
+             "mask %d, first segment %zu x %zu of %zu, heads %zu/%zu, widths %zu %zu, clip %d%s, "
+             "dropout %g, normalizer %d, softcap %g, slopes %d, bias heads %zu%s%s%s",
              (int)s->mask, s->rows.queries[0], s->rows.keys[0], s->rows.count, s->heads,
-             s->kv_heads, s->qk, s->vd, s->clip, s->dropout);
+             s->kv_heads, s->qk, s->vd, s->clip, s->relative_rows ? " of rows" : "", s->dropout,
+             (int)s->normalizer, s->softcap, s->slopes, s->bias_heads, s->hides ? " hiding" : "",
+             s->counts ? ", counts" : "", s->align_end ? ", aligned to the end" : "");
     return text;
 }
 
@@ -48,15 +97,15 @@ Test(attention, agrees_with_the_definition)
 {
     for (size_t code = 0; code < GRID; code++) {
         const shape s = grid_at(code);
-        char text[200];
-        problem *p = make(&s);
-        double *expected[6];
-        for (size_t o = 0; o < 6; o++)
+        char text[400];
+        problem *p = problem_of(&s);
+        double *expected[OUTPUTS];
+        for (size_t o = 0; o < OUTPUTS; o++)
             expected[o] = calloc(p->out[o].count + 1, sizeof(double));
         reference(p, expected);
         run(p, fvi_isa_best(), 1);
         compare(p, expected, shape_text(&s, text));
-        for (size_t o = 0; o < 6; o++)
+        for (size_t o = 0; o < OUTPUTS; o++)
             free(expected[o]);
         drop(p);
     }
@@ -67,13 +116,14 @@ Test(attention, same_bits_on_threads_and_instruction_sets)
 {
     for (size_t code = 0; code < GRID; code++) {
         const shape s = grid_at(code);
-        char text[200];
-        problem *p = make(&s);
-        fv_real *kept[6];
+        char text[400];
+        problem *p = problem_of(&s);
+        fv_real *kept[OUTPUTS];
         shape_text(&s, text);
         run(p, fvi_isa_best(), 1);
         keep_bits(p, kept);
-        for (int threads = 2; threads <= 3; threads++) {
+        const int most = code < PLAIN ? 3 : 2 + (int)(code % 2);
+        for (int threads = code < PLAIN ? 2 : most; threads <= most; threads++) {
             run(p, fvi_isa_best(), threads);
             same_bits(p, kept, text);
         }
@@ -81,15 +131,16 @@ Test(attention, same_bits_on_threads_and_instruction_sets)
             run(p, (fvi_isa)isa, 1);
             same_bits(p, kept, text);
         }
-        run(p, FVI_ISA_base, 1);
-        double *expected[6];
-        for (size_t o = 0; o < 6; o++) {
+        if (fvi_isa_best() != FVI_ISA_base)
+            run(p, FVI_ISA_base, 1);
+        double *expected[OUTPUTS];
+        for (size_t o = 0; o < OUTPUTS; o++) {
             expected[o] = calloc(p->out[o].count + 1, sizeof(double));
             for (size_t i = 0; i < p->out[o].count; i++)
                 expected[o][i] = real(kept[o][i]);
         }
         compare(p, expected, text);
-        for (size_t o = 0; o < 6; o++)
+        for (size_t o = 0; o < OUTPUTS; o++)
             free(expected[o]);
         drop_bits(kept);
         drop(p);
@@ -99,24 +150,26 @@ Test(attention, same_bits_on_threads_and_instruction_sets)
 /* A gradient that is asked for alone has the bits it has among the others. */
 Test(attention, same_bits_for_one_gradient)
 {
-    for (size_t code = 0; code < GRID; code += 5) {
+    for (size_t code = 0; code < GRID; code += 5 + code % 2) {
         const shape s = grid_at(code);
-        problem *p = make(&s);
-        fv_real *kept[6];
+        problem *p = problem_of(&s);
+        fv_real *kept[OUTPUTS];
         run(p, fvi_isa_best(), 1);
         keep_bits(p, kept);
         const fvi_attention_grad all = p->g;
-        for (int only = DQ; only <= DRELATIVE; only++) {
+        for (int only = DQ; only < OUTPUTS; only++) {
             p->g = (fvi_attention_grad){.dy = all.dy,
                                         .dq = only == DQ ? all.dq : NULL,
                                         .dk = only == DK ? all.dk : NULL,
                                         .dv = only == DV ? all.dv : NULL,
-                                        .drelative = only == DRELATIVE ? all.drelative : NULL};
+                                        .drelative = only == DRELATIVE ? all.drelative : NULL,
+                                        .dslopes = only == DSLOPES ? all.dslopes : NULL,
+                                        .dbias = only == DBIAS ? all.dbias : NULL};
             for (int threads = 1; threads <= 3; threads += 2) {
                 run(p, fvi_isa_best(), threads);
                 cr_assert(memcmp(p->out[only].data, kept[only],
                                  p->out[only].count * sizeof(fv_real)) == 0);
-                for (int other = DQ; other <= DRELATIVE; other++)
+                for (int other = DQ; other < OUTPUTS; other++)
                     for (size_t i = 0; other != only && i < p->out[other].count; i++)
                         cr_assert_eq(real(p->out[other].data[i]), 1);
             }
@@ -129,16 +182,15 @@ Test(attention, same_bits_for_one_gradient)
 /* A segment by itself gives the bits it gives among others. */
 Test(attention, same_bits_alone_or_in_a_batch)
 {
-    for (size_t code = 0; code < GRID; code++) {
+    for (size_t code = 0; code < GRID; code += code < PLAIN ? 1 : 3) {
         shape s = grid_at(code);
         if (s.mask == EDGES || s.mask == EDGES_WINDOW)
             continue;
         s.dropout = 0; /* its bits are numbered by the row of the batch */
-        char text[200];
-        problem *p = make(&s);
+        char text[400];
+        problem *p = problem_of(&s);
         run(p, fvi_isa_best(), 2);
         const fvi_attention *a = &p->a;
-        size_t byte = 0;
         for (size_t g = 0; g < s.rows.count; g++) {
             shape lone = s;
             lone.rows = (layout){{s.rows.queries[g]}, {s.rows.keys[g]}, 1};
@@ -151,8 +203,17 @@ Test(attention, same_bits_alone_or_in_a_batch)
             for (size_t i = 0; i < 4; i++)
                 memcpy(one->in[i].data, p->in[i].data + at[i] * row[i],
                        one->in[i].count * sizeof(fv_real));
-            memcpy(one->visible, p->visible + byte, s.rows.queries[g] * s.rows.keys[g]);
-            byte += s.rows.queries[g] * s.rows.keys[g];
+            const size_t pairs = s.rows.queries[g] * s.rows.keys[g],
+                         columns = 2 * (size_t)s.clip + 1;
+            memcpy(one->visible, p->visible + p->pair_at[g], pairs);
+            for (size_t h = 0; h < s.bias_heads; h++)
+                memcpy(one->in[BIAS].data + h * pairs,
+                       p->in[BIAS].data + h * a->pairs + p->pair_at[g], pairs * sizeof(fv_real));
+            if (a->relative_rows)
+                memcpy(one->in[RELATIVE].data,
+                       p->in[RELATIVE].data + p->query_at[g] * a->heads * columns,
+                       one->in[RELATIVE].count * sizeof(fv_real));
+            one->filled[0] = p->filled[g];
             run(one, fvi_isa_best(), 1);
             for (size_t o = 0; o < 5; o++)
                 cr_assert(memcmp(one->out[o].data, p->out[o].data + at[4 + o] * row[4 + o],
@@ -177,7 +238,7 @@ static double direction(uint64_t which, size_t input, size_t i)
 
 static void tilt(problem *p, uint64_t which, double by)
 {
-    for (size_t n = 0; n < 5; n++)
+    for (size_t n = 0; n < INPUTS; n++)
         for (size_t i = 0; i < p->in[n].count; i++)
             p->in[n].data[i] =
                 creal(p->in[n].data[i]) + by * direction(which, n, i) * (fv_real)_Complex_I;
@@ -186,9 +247,9 @@ static void tilt(problem *p, uint64_t which, double by)
 /* Sum over the inputs of gradient times direction; part picks the value or its tangent. */
 static double along(const problem *p, uint64_t which, bool tangent)
 {
-    static const int grads[] = {DQ, DK, DV, -1, DRELATIVE};
+    static const int grads[INPUTS] = {DQ, DK, DV, -1, DRELATIVE, DSLOPES, DBIAS};
     double sum = 0;
-    for (size_t n = 0; n < 5; n++)
+    for (size_t n = 0; n < INPUTS; n++)
         for (size_t i = 0; n != DY && i < p->in[n].count; i++) {
             const fv_real d = p->out[grads[n]].data[i];
             if (!isnan(creal(p->in[n].data[i])))
@@ -212,8 +273,8 @@ Test(attention, tangent_is_the_gradient)
 {
     for (size_t code = 0; code < GRID; code += 3) {
         shape s = grid_at(code);
-        char text[200];
-        problem *p = make(&s);
+        char text[400];
+        problem *p = problem_of(&s);
         tilt(p, 1, step);
         run(p, FVI_ISA_base, 1);
         const double forward = product_rule(p, 1);
@@ -231,8 +292,8 @@ Test(attention, hessian_is_symmetric)
 {
     for (size_t code = 1; code < GRID; code += 3) {
         shape s = grid_at(code);
-        char text[200];
-        problem *p = make(&s);
+        char text[400];
+        problem *p = problem_of(&s);
         double product[2];
         for (uint64_t which = 0; which < 2; which++) {
             tilt(p, which, step);

@@ -1,73 +1,176 @@
-/* Attention backward by tiles: the weights come back from the scores and the kept log-sum-exp.
+/* Attention backward by tiles: the weights come back from the scores and the kept statistic of a row.
  *
- * With Z the dropout factors and D = dy . y a row: dV = (P Z)^T dY, dS = P (Z (dY V^T) - D),
- * dQ = scale dS K, dK = scale dS^T Q. Sums run over keys in tiles ascending (dQ) and over the
- * heads of a group, then tiles of queries ascending (dK, dV), however the work is dealt. */
+ * With Z the dropout factors, dP = dY V^T and D = dy . y a row: dV = (P Z)^T dY, dS by the normaliser
+ * (pair_of), which a bias takes as it is; then dQ = scale dS K, dK = scale dS^T Q. Sums run over keys
+ * in tiles ascending (dQ) and over the heads of a group, then tiles of queries ascending (dK, dV),
+ * however the work is dealt. */
 #include "tensor/kernel/attention_scores.h"
 
 typedef struct {
-    fv_real *dyt, *slopes, *dqt, *dbias, *right; /* dY^T, dS^T, dQ^T, by i - j, a padded operand */
-    fv_real *drelative;                          /* this tile's share [2 clip + 1] */
+    fv_real *dyt, *slopes, *dqt, *right; /* dY^T, dS^T, dQ^T, a padded operand */
+    fv_real *distances;                  /* sums of dS by i - j */
+    fv_real *slot;                       /* this tile's share of drelative, then of dslopes */
     fv_real level[TILE_QUERIES];
-    fv_real lse[TILE_QUERIES];
+    fv_real kept[TILE_QUERIES]; /* log-sum-exp, or one over what the weights were divided by */
 } state;
 
 /* What one call of backward_tile may touch. */
 typedef struct {
-    bool rows, keys;  /* dq and drelative; dk and dv */
+    bool rows, keys;  /* dq and biases; dk and dv */
     size_t low, high; /* keys */
 } task_part;
 
-/* A hidden pair weighs nothing, even in a row whose log-sum-exp is NaN. */
-static inline fv_real weight_of(fv_real score, fv_real lse)
+/* Weight w before dropout and slope dL/ds of a score, given what the row kept, D, and z dL/d(z w).
+ * Hidden pairs have neither, even in a row whose statistic is NaN. */
+FVI_INLINE fv_real pair_of(fv_normalizer normalizer, fv_real score, fv_real kept, fv_real level,
+                           fv_real dp, fv_real *slope)
 {
-    const fv_real weight = fvi_weight(score - lse);
-    return fv_re(score) == (fvi_part)-INFINITY ? 0 : weight;
+    const bool hidden = fv_re(score) == (fvi_part)-INFINITY;
+    fv_real weight, s;
+    switch (normalizer) {
+    case FV_NORMALIZE_RELU:
+        weight = fv_re(score) <= 0 ? 0 : score * kept;
+        s = (dp - level) * kept;
+        *slope = fv_re(score) <= 0 ? 0 : s;
+        return weight;
+    case FV_NORMALIZE_SIGMOID:
+        weight = fvi_sigmoid(score);
+        s = dp * (weight * (1 - weight));
+        break;
+    case FV_NORMALIZE_MEAN:
+        weight = score * kept;
+        s = dp * kept;
+        break;
+    case FV_NORMALIZE_NONE:
+        weight = score;
+        s = dp;
+        break;
+    default: /* softmax, with one or without */
+        weight = fvi_weight(score - kept);
+        weight = hidden ? 0 : weight;
+        s = weight * (dp - level);
+        *slope = weight == 0 ? 0 : s;
+        return weight;
+    }
+    *slope = hidden ? 0 : s;
+    return hidden ? 0 : weight;
 }
 
-/* P Z in the place of the scores, dS in the place of dP. */
-static void slopes_of(const fvi_score_tile *t, state *b, size_t from, size_t to, bool bias)
+/* P Z in the place of the scores, scale dS in the place of dP. */
+FVI_INLINE void slopes_by(fv_normalizer normalizer, const fvi_score_tile *t, state *b, size_t from,
+                          size_t to, fv_real scale)
 {
-    const fvi_attention *a = t->a;
     const size_t lanes = fvi_whole(t->lanes);
-    const fv_real kept = (fv_real)(1 / (1 - a->dropout));
-    const fv_real scale = bias ? 1 : (fv_real)a->scale; /* a bias wants the slope unscaled */
+    const fv_real kept = (fv_real)(1 / (1 - t->a->dropout));
     fv_real keep[4][TILE_QUERIES];
-    for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
-        b->dbias[x] = 0;
     for (size_t j = from; j < to; j++) {
         fv_real *restrict s = t->scores + (j - from) * lanes;
         fv_real *restrict d = b->slopes + (j - from) * lanes;
-        const fv_real *restrict level = b->level, *restrict lse = b->lse;
-        if (a->dropout > 0) {
+        fv_real slope;
+        if (t->a->dropout > 0) {
             if (j % 4 == 0)
                 fvi_keep(t, j, keep);
             const fv_real *z = keep[j % 4];
             for (size_t l = 0; l < lanes; l++) {
-                const fv_real weight = weight_of(s[l], lse[l]), factor = z[l] * kept;
-                const fv_real slope = weight * (factor * d[l] - level[l]) * scale;
-                d[l] = weight == 0 ? 0 : slope;
-                s[l] = weight * factor;
+                const fv_real factor = z[l] * kept;
+                s[l] = factor *
+                       pair_of(normalizer, s[l], b->kept[l], b->level[l], factor * d[l], &slope);
+                d[l] = slope * scale;
             }
         } else {
             for (size_t l = 0; l < lanes; l++) {
-                const fv_real weight = weight_of(s[l], lse[l]);
-                const fv_real slope = weight * (d[l] - level[l]) * scale;
-                d[l] = weight == 0 ? 0 : slope;
-                s[l] = weight;
+                s[l] = pair_of(normalizer, s[l], b->kept[l], b->level[l], d[l], &slope);
+                d[l] = slope * scale;
             }
         }
-        if (bias) {
-            fv_real *sum = b->dbias + (to - 1 - j);
+    }
+}
+
+static void slopes_of(const fvi_score_tile *t, state *b, size_t from, size_t to, fv_real scale)
+{
+    switch (t->a->normalizer) {
+    case FV_NORMALIZE_RELU:
+        slopes_by(FV_NORMALIZE_RELU, t, b, from, to, scale);
+        break;
+    case FV_NORMALIZE_SIGMOID:
+        slopes_by(FV_NORMALIZE_SIGMOID, t, b, from, to, scale);
+        break;
+    case FV_NORMALIZE_MEAN:
+        slopes_by(FV_NORMALIZE_MEAN, t, b, from, to, scale);
+        break;
+    case FV_NORMALIZE_NONE:
+        slopes_by(FV_NORMALIZE_NONE, t, b, from, to, scale);
+        break;
+    default:
+        slopes_by(FV_NORMALIZE_SOFTMAX, t, b, from, to, scale);
+    }
+}
+
+/* How many numbers of a head all rows share that have gradients by distance. */
+static size_t shared_columns(const fvi_attention *a)
+{
+    return (a->relative != NULL && !a->relative_rows ? 2 * (size_t)a->clip + 1 : 0) +
+           (a->slopes != NULL);
+}
+
+/* Adds dS to what it is the gradient of among the biases. */
+static void add_to_biases(const fvi_score_tile *t, const fvi_attention_grad *g, state *b,
+                          size_t from, size_t to)
+{
+    const fvi_attention *a = t->a;
+    const size_t lanes = t->lanes, keys = to - from;
+    if (b->slot != NULL) {
+        for (size_t x = 0; x < lanes + keys - 1; x++)
+            b->distances[x] = 0;
+        for (size_t j = 0; j < keys; j++) {
+            fv_real *restrict sum = b->distances + (keys - 1 - j);
             for (size_t l = 0; l < t->rows; l++)
-                sum[l] += d[l];
-            for (size_t l = 0; l < lanes; l++)
-                d[l] *= (fv_real)a->scale;
+                sum[l] += b->slopes[j * lanes + l];
+        }
+        fv_real *of_slope = b->slot + shared_columns(a) - 1;
+        for (size_t x = 0; x < lanes + keys - 1; x++) {
+            const int64_t row = fvi_behind(t) + (int64_t)x, distance = row - (int64_t)(to - 1);
+            if (a->relative != NULL && !a->relative_rows)
+                b->slot[fvi_relative_at(a, row, to - 1)] += b->distances[x];
+            if (a->slopes != NULL)
+                *of_slope = fvi_fma((fv_real)(distance < 0 ? distance : -distance), b->distances[x],
+                                    *of_slope);
         }
     }
-    for (size_t x = 0; bias && x < lanes + to - from - 1; x++)
-        b->drelative[fvi_relative_at(a, (int64_t)(t->i + x) + t->patch->offset, to - 1)] +=
-            b->dbias[x];
+    for (size_t l = 0; a->relative_rows && g->drelative != NULL && l < t->rows; l++) {
+        fv_real *drelative = g->drelative + fvi_relative_row(t, l);
+        for (size_t j = from; j < to; j++)
+            drelative[fvi_relative_at(a, fvi_behind(t) + (int64_t)l, j)] +=
+                b->slopes[(j - from) * lanes + l];
+    }
+    if (a->bias != NULL && g->dbias != NULL) {
+        fvi_transpose(keys, t->rows, b->slopes, lanes, t->pairs, keys);
+        for (size_t l = 0; l < t->rows; l++) {
+            fv_real *dbias = g->dbias + fvi_bias_row(t, l) + from;
+            for (size_t j = 0; j < keys; j++)
+                dbias[j] += t->pairs[l * keys + j];
+        }
+    }
+}
+
+/* dS in the place of dP, its biases served, times what stands between it and q . k. */
+static void back_to_products(const fvi_score_tile *t, const fvi_attention_grad *g, state *b,
+                             size_t from, size_t to, bool biases)
+{
+    const size_t count = (to - from) * fvi_whole(t->lanes);
+    const fv_real scale = (fv_real)t->a->scale;
+    if (!biases && t->steepness == NULL) {
+        slopes_of(t, b, from, to, scale);
+        return;
+    }
+    slopes_of(t, b, from, to, 1);
+    if (biases)
+        add_to_biases(t, g, b, from, to);
+    for (size_t x = 0; t->steepness != NULL && x < count;
+         x++) /* which a hidden NaN may have made */
+        b->slopes[x] = b->slopes[x] == 0 ? 0 : b->slopes[x] * t->steepness[x];
+    for (size_t x = 0; x < count; x++)
+        b->slopes[x] *= scale;
 }
 
 /* C[keys, width] += W X with the weights W [keys, lanes] and rows X that a zero weight hides. */
@@ -90,40 +193,54 @@ static void add_to_keys(const fvi_score_tile *t, state *b, size_t keys, const fv
     fvi_in_place(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
 }
 
+/* Where a tile's share of a head's gradients by distance is kept. */
+static fv_real *slot_of(const fvi_attention *a, fv_real *slots, size_t tile, size_t head)
+{
+    return slots != NULL ? slots + (tile * a->heads + head) * shared_columns(a) : NULL;
+}
+
+/* What turns the scores of row l into weights again. */
+static fv_real kept_of(const fvi_attention *a, fv_real lse)
+{
+    if (a->normalizer == FV_NORMALIZE_RELU || a->normalizer == FV_NORMALIZE_MEAN)
+        return fv_re(lse) == 0 ? 0 : 1 / lse;
+    return fv_re(lse) == (fvi_part)-INFINITY ? 0 : lse;
+}
+
+/* slot: this tile's share of the gradients by distance, or NULL. */
 static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_patch *p,
-                          size_t head, size_t i, const task_part *part, fv_real *scratch)
+                          size_t head, size_t i, const task_part *part, fv_real *slot,
+                          fv_real *scratch)
 {
     fvi_score_tile t;
-    fvi_score_tile_at(&t, a, p, head, i, &scratch);
+    fvi_score_tile_at(&t, a, p, head, i, true, &scratch);
     const size_t kv = head / (a->heads / a->kv_heads), row = p->query + i,
                  lanes = fvi_whole(t.lanes);
-    const size_t y_row = a->heads * a->vd, columns = 2 * (size_t)a->clip + 1;
+    const size_t y_row = a->heads * a->vd;
     const size_t tile_keys = fvi_least(a->keys, TILE_KEYS);
     const fv_real *dy = g->dy + row * y_row + head * a->vd, *y = a->y + row * y_row + head * a->vd;
-    const bool bias = part->rows && a->relative != NULL && g->drelative != NULL;
+    const bool biases = part->rows && (slot != NULL || (a->relative_rows && g->drelative != NULL) ||
+                                       g->dbias != NULL);
     const bool rows = part->rows && g->dq != NULL;
     bool begun = false, finite = true, checked = false;
     state b;
     b.dyt = fvi_slice(&scratch, a->vd * lanes);
     b.dqt = fvi_slice(&scratch, a->qk * lanes);
     b.slopes = fvi_slice(&scratch, fvi_most(tile_keys, a->vd) * lanes);
-    b.dbias = fvi_slice(&scratch, lanes + tile_keys);
+    b.distances = fvi_slice(&scratch, lanes + tile_keys);
     b.right = fvi_slice(&scratch, fvi_lanes(fvi_most(a->qk, a->vd)) * lanes);
-    b.drelative = scratch;
+    b.slot = slot;
     fvi_across(t.rows, lanes, a->vd, dy, y_row, b.dyt);
     fvi_across(t.rows, lanes, a->vd, y, y_row, b.slopes);
     for (size_t l = 0; l < lanes; l++)
-        b.level[l] = b.lse[l] = 0;
+        b.level[l] = b.kept[l] = 0;
     for (size_t c = 0; c < a->vd; c++) {
         const fv_real *dy_c = b.dyt + c * lanes, *y_c = b.slopes + c * lanes;
         for (size_t l = 0; l < lanes; l++)
             b.level[l] = fvi_fma(dy_c[l], y_c[l], b.level[l]);
     }
     for (size_t l = 0; l < t.rows; l++)
-        if (fv_re(a->lse[(row + l) * a->heads + head]) != (fvi_part)-INFINITY)
-            b.lse[l] = a->lse[(row + l) * a->heads + head];
-    for (size_t c = 0; bias && c < columns; c++)
-        b.drelative[c] = 0;
+        b.kept[l] = kept_of(a, a->lse[(row + l) * a->heads + head]);
     const size_t low = fvi_most(t.low, part->low), high = fvi_least(t.high, part->high);
     for (size_t start = low / TILE_KEYS * TILE_KEYS; start < high; start += TILE_KEYS) {
         const size_t from = fvi_most(start, low), to = fvi_least(start + TILE_KEYS, high);
@@ -132,7 +249,7 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
         if (!fvi_scores(&t, from, to))
             continue;
         fvi_in_place(keys, lanes, a->vd, v, a->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
-        slopes_of(&t, &b, from, to, bias);
+        back_to_products(&t, g, &b, from, to, biases);
         const bool partial = fvi_partial(&t, from, to);
         if (partial && !checked) {
             finite =
@@ -160,51 +277,85 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
             for (size_t c = 0; c < a->qk; c++)
                 g->dq[(row + l) * a->q_row + head * a->qk + c] += b.right[l * a->qk + c];
     }
-    for (size_t c = 0; bias && c < columns; c++)
-        g->drelative[head * columns + c] += b.drelative[c];
 }
 
 /* How the work is dealt: what one task is, and what the tasks compute. Tasks write nothing in
  * common, and each goes through its tiles in the order of the loops, so that sums do not depend
  * on the deal. */
 typedef struct {
-    enum { KEY_HEAD, PATCH, RUN, TILE } each; /* of one key head: everything, a patch, .. */
-    size_t run;                               /* keys at a time */
-    bool rows, keys;                          /* dq and drelative; dk and dv */
+    /* All of a patch; of that, a key head; of that, some keys; or a tile of rows, of one head. */
+    enum { PATCH, KEY_HEAD, RUN, ROWS, ROWS_OF_HEAD } each;
+    size_t run;      /* keys at a time */
+    bool rows, keys; /* dq and biases; dk and dv */
+    fv_real *slots;  /* [tiles of all patches, heads, shared_columns], or NULL */
 } dealing;
+
+typedef struct {
+    size_t *ticket, task, mine;
+} turn;
+
+static bool my_turn(turn *w)
+{
+    while (w->task > w->mine)
+        w->mine = fvi_draw(w->ticket);
+    return w->task == w->mine;
+}
+
+/* One patch whose first tile is number tile. */
+static void backward_patch(const fvi_attention *a, const fvi_attention_grad *g, const dealing *deal,
+                           const fvi_patch *p, size_t tile, turn *w, fv_real *scratch)
+{
+    const size_t group = a->heads / a->kv_heads;
+    if (deal->each == ROWS || deal->each == ROWS_OF_HEAD) {
+        const task_part part = {deal->rows, deal->keys, 0, p->keys};
+        for (size_t i = 0; i < p->queries; i += TILE_QUERIES) {
+            for (size_t head = 0; head < a->heads; head++) {
+                if (my_turn(w))
+                    backward_tile(a, g, p, head, i, &part,
+                                  slot_of(a, deal->slots, tile + i / TILE_QUERIES, head), scratch);
+                w->task += deal->each == ROWS_OF_HEAD;
+            }
+            w->task += deal->each == ROWS;
+        }
+        return;
+    }
+    for (size_t kv = 0; kv < a->kv_heads; kv++) {
+        for (size_t low = 0; low < p->keys; low += fvi_least(deal->run, p->keys - low)) {
+            const task_part part = {deal->rows, deal->keys, low,
+                                    low + fvi_least(deal->run, p->keys - low)};
+            for (size_t head = kv * group; head < (kv + 1) * group; head++)
+                for (size_t i = 0; i < p->queries && my_turn(w); i += TILE_QUERIES)
+                    backward_tile(a, g, p, head, i, &part,
+                                  slot_of(a, deal->slots, tile + i / TILE_QUERIES, head), scratch);
+            w->task += deal->each == RUN;
+        }
+        w->task += deal->each == KEY_HEAD;
+    }
+    w->task += deal->each == PATCH;
+}
+
+static size_t tiles_of(const fvi_patch *p)
+{
+    return (p->queries + TILE_QUERIES - 1) / TILE_QUERIES;
+}
 
 static void backward_share(const fvi_attention *a, const fvi_attention_grad *g, const dealing *deal,
                            size_t *ticket, fv_real *scratch)
 {
-    const size_t group = a->heads / a->kv_heads;
-    size_t task = 0, mine = fvi_draw(ticket);
-    for (size_t kv = 0; kv < a->kv_heads; kv++) {
-        fvi_patch p;
-        for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
-            p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
-            for (size_t low = 0; low < p.keys; low += fvi_least(deal->run, p.keys - low)) {
-                const task_part part = {deal->rows, deal->keys, low,
-                                        low + fvi_least(deal->run, p.keys - low)};
-                for (size_t head = kv * group; head < (kv + 1) * group; head++)
-                    for (size_t i = 0; i < p.queries; i += TILE_QUERIES) {
-                        while (task > mine)
-                            mine = fvi_draw(ticket);
-                        if (task == mine)
-                            backward_tile(a, g, &p, head, i, &part, scratch);
-                        task += deal->each == TILE;
-                    }
-                task += deal->each == RUN;
-            }
-            task += deal->each == PATCH;
-        }
-        task += deal->each == KEY_HEAD;
+    turn w = {ticket, 0, fvi_draw(ticket)};
+    size_t tile = 0;
+    fvi_patch p;
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
+        backward_patch(a, g, deal, &p, tile, &w, scratch);
+        tile += tiles_of(&p);
     }
 }
 
 static void backward_all(const fvi_attention *a, const fvi_attention_grad *g, dealing deal,
                          int threads, fv_real *scratch)
 {
-    const size_t each = fvi_attention_tiles_scratch(a, 1, true);
+    const size_t each = fvi_tiles_scratch(a, true);
     size_t ticket = 0, worker = 0;
     if (threads <= 1) {
         backward_share(a, g, &deal, &ticket, scratch);
@@ -214,30 +365,56 @@ static void backward_all(const fvi_attention *a, const fvi_attention_grad *g, de
     backward_share(a, g, &deal, &ticket, scratch + fvi_draw(&worker) * each);
 }
 
+static size_t tiles_of_all(const fvi_attention *a)
+{
+    size_t tiles = 0;
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        const fvi_patch p = fvi_mask_patch(a->mask, a->queries, a->keys, s, NULL);
+        tiles += tiles_of(&p);
+    }
+    return tiles;
+}
+
 size_t fvi_attention_tiles_scratch(const fvi_attention *a, int threads, bool grad)
 {
-    const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
-    const size_t keys = fvi_least(a->keys, TILE_KEYS), wide = fvi_most(a->qk, a->vd);
-    const size_t columns = a->relative != NULL ? 2 * (size_t)a->clip + 1 : 0;
-    size_t count = fvi_score_tile_size(a) + a->vd * lanes;
-    if (grad)
-        count += (a->qk + fvi_most(keys, a->vd) + fvi_lanes(wide)) * lanes +
-                 fvi_lanes(lanes + keys) + fvi_lanes(columns);
-    return count * (threads > 1 ? (size_t)threads : 1) + 1;
+    const size_t slots = grad ? tiles_of_all(a) * a->heads * shared_columns(a) : 0;
+    return fvi_tiles_scratch(a, grad) * (threads > 1 ? (size_t)threads : 1) + slots + 1;
+}
+
+/* Adds up the tiles' shares, tile after tile. */
+static void gather(const fvi_attention *a, const fvi_attention_grad *g, const fv_real *slots)
+{
+    const size_t columns = shared_columns(a), distances = columns - (a->slopes != NULL);
+    const size_t tiles = tiles_of_all(a);
+    for (size_t tile = 0; tile < tiles; tile++)
+        for (size_t head = 0; head < a->heads; head++, slots += columns) {
+            for (size_t c = 0; g->drelative != NULL && c < distances; c++)
+                g->drelative[head * distances + c] += slots[c];
+            if (a->slopes != NULL && g->dslopes != NULL)
+                g->dslopes[head] += slots[distances];
+        }
 }
 
 void fvi_attention_tiles_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                   fv_real *scratch)
 {
-    /* A bias is shared by all patchs, so one thread sums what a key head gives to it. */
-    const bool bias = a->relative != NULL && g->drelative != NULL;
-    const size_t tasks = a->kv_heads * (bias ? 1 : fvi_mask_patches(a->mask));
-    if (tasks >= (size_t)threads) {
-        backward_all(a, g, (dealing){bias ? KEY_HEAD : PATCH, SIZE_MAX, true, true}, threads,
-                     scratch);
+    const size_t all = threads > 1 ? (size_t)threads : 1;
+    const bool distances = (a->relative != NULL && !a->relative_rows && g->drelative != NULL) ||
+                           (a->slopes != NULL && g->dslopes != NULL);
+    fv_real *slots = distances ? scratch + fvi_tiles_scratch(a, true) * all : NULL;
+    for (size_t x = 0; distances && x < tiles_of_all(a) * a->heads * shared_columns(a); x++)
+        slots[x] = 0;
+    /* A bias of pairs that heads share: one task sums over them. */
+    const bool shared = a->bias != NULL && g->dbias != NULL && a->bias_heads < a->heads;
+    const size_t tasks = fvi_mask_patches(a->mask) * (shared ? 1 : a->kv_heads);
+    if (tasks >= all) {
+        backward_all(a, g, (dealing){shared ? PATCH : KEY_HEAD, SIZE_MAX, true, true, slots},
+                     threads, scratch);
     } else { /* too few: tiles of queries, then of keys, at the price of computing weights twice */
-        backward_all(a, g, (dealing){bias ? KEY_HEAD : TILE, SIZE_MAX, true, false}, threads,
-                     scratch);
-        backward_all(a, g, (dealing){RUN, TILE_KEYS, false, true}, threads, scratch);
+        backward_all(a, g, (dealing){shared ? ROWS : ROWS_OF_HEAD, SIZE_MAX, true, false, slots},
+                     threads, scratch);
+        backward_all(a, g, (dealing){RUN, TILE_KEYS, false, true, NULL}, threads, scratch);
     }
+    if (distances)
+        gather(a, g, slots);
 }

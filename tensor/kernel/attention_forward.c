@@ -1,17 +1,17 @@
-/* Attention forward by tiles: a running maximum and sum a row (Milakov and Gimelshein, 2018, arXiv
+/* Attention forward by tiles: for softmax a running maximum and sum a row (Milakov and Gimelshein, 2018, arXiv
  * 1805.02867), so that only one tile of scores exists at a time. */
 #include "tensor/kernel/attention_scores.h"
 
 typedef struct {
     fvi_part highest[TILE_QUERIES]; /* -inf while a row has seen nothing */
-    fv_real sum[TILE_QUERIES];
-    fv_real *yt; /* unnormalised Y^T [vd, lanes] */
+    fv_real sum[TILE_QUERIES];      /* what the normaliser divides by, so far */
+    fv_real *yt;                    /* unnormalised Y^T [vd, lanes] */
     bool begun;
 } running;
 
-/* Turns scores into weights relative to the new maximum, and scales what was summed before to
- * it. */
-static void weigh(const fvi_score_tile *t, running *r, size_t keys)
+/* Softmax: turns scores into weights relative to the new maximum, and scales what was summed
+ * before to it. */
+static void weigh_by_exp(const fvi_score_tile *t, running *r, size_t keys)
 {
     const size_t lanes = fvi_whole(t->lanes);
     fvi_part *restrict highest = r->highest, base[TILE_QUERIES];
@@ -46,6 +46,50 @@ static void weigh(const fvi_score_tile *t, running *r, size_t keys)
     }
 }
 
+/* The others: weights that need no maximum. */
+FVI_INLINE void weigh_plainly(const fvi_score_tile *t, running *r, size_t keys,
+                              fv_normalizer normalizer)
+{
+    const size_t lanes = fvi_whole(t->lanes);
+    fv_real *restrict sum = r->sum;
+    for (size_t j = 0; j < keys; j++) {
+        fv_real *restrict s = t->scores + j * lanes;
+        for (size_t l = 0; l < lanes; l++) {
+            const bool hidden = fv_re(s[l]) == (fvi_part)-INFINITY;
+            if (normalizer == FV_NORMALIZE_RELU) {
+                s[l] = fv_re(s[l]) <= 0 ? 0 : s[l];
+                sum[l] += s[l];
+            } else {
+                const fv_real weight =
+                    normalizer == FV_NORMALIZE_SIGMOID ? fvi_sigmoid(s[l]) : s[l];
+                s[l] = hidden ? 0 : weight;
+                if (normalizer == FV_NORMALIZE_MEAN)
+                    sum[l] += hidden ? 0 : 1;
+            }
+        }
+    }
+}
+
+static void weigh(const fvi_score_tile *t, running *r, size_t keys)
+{
+    switch (t->a->normalizer) {
+    case FV_NORMALIZE_RELU:
+        weigh_plainly(t, r, keys, FV_NORMALIZE_RELU);
+        break;
+    case FV_NORMALIZE_SIGMOID:
+        weigh_plainly(t, r, keys, FV_NORMALIZE_SIGMOID);
+        break;
+    case FV_NORMALIZE_MEAN:
+        weigh_plainly(t, r, keys, FV_NORMALIZE_MEAN);
+        break;
+    case FV_NORMALIZE_NONE:
+        weigh_plainly(t, r, keys, FV_NORMALIZE_NONE);
+        break;
+    default:
+        weigh_by_exp(t, r, keys);
+    }
+}
+
 static void drop(const fvi_score_tile *t, size_t from, size_t to)
 {
     const size_t lanes = fvi_whole(t->lanes);
@@ -59,6 +103,38 @@ static void drop(const fvi_score_tile *t, size_t from, size_t to)
     }
 }
 
+/* What the sum of row l makes of y, and the number that stands for it in backward. */
+static inline void normalize(const fvi_attention *a, const running *r, size_t l, fv_real *factor,
+                             fv_real *lse)
+{
+    const bool saw = fv_re(r->sum[l]) != 0;
+    const fv_real sum = saw ? r->sum[l] : 1;
+    const fvi_part highest = r->highest[l];
+    switch (a->normalizer) {
+    case FV_NORMALIZE_SOFTMAX_PLUS_ONE: { /* the one is a score of 0 */
+        const fvi_part top = highest > 0 ? highest : 0;
+        const fv_real shrink = fvi_weight((fv_real)(saw ? highest - top : 0));
+        const fv_real all = sum * shrink + fvi_weight((fv_real)-top);
+        *factor = saw ? shrink / all : 0;
+        *lse = saw ? top + fvi_log(all) : (fv_real)-INFINITY;
+        break;
+    }
+    case FV_NORMALIZE_RELU:
+    case FV_NORMALIZE_MEAN:
+        *factor = saw ? 1 / sum : 0;
+        *lse = r->sum[l];
+        break;
+    case FV_NORMALIZE_SIGMOID:
+    case FV_NORMALIZE_NONE:
+        *factor = 1;
+        *lse = 0;
+        break;
+    default:
+        *factor = saw ? 1 / sum : 0;
+        *lse = saw ? highest + fvi_log(sum) : (fv_real)-INFINITY;
+    }
+}
+
 /* y and lse of a tile; a row that saw nothing is zero. */
 static void finish(const fvi_score_tile *t, running *r)
 {
@@ -68,10 +144,8 @@ static void finish(const fvi_score_tile *t, running *r)
     const fv_real kept = (fv_real)(1 / (1 - a->dropout));
     fv_real factor[TILE_QUERIES], lse[TILE_QUERIES];
     for (size_t l = 0; l < lanes; l++) {
-        const bool saw = fv_re(r->sum[l]) != 0;
-        const fv_real sum = saw ? r->sum[l] : 1;
-        factor[l] = saw ? kept / sum : 0;
-        lse[l] = saw ? r->highest[l] + fvi_log(sum) : (fv_real)-INFINITY;
+        normalize(a, r, l, &factor[l], &lse[l]);
+        factor[l] *= kept;
     }
     for (size_t c = 0; c < a->vd; c++) {
         fv_real *restrict y = r->yt + c * lanes;
@@ -88,7 +162,7 @@ static void forward_tile(const fvi_attention *a, const fvi_patch *p, size_t head
 {
     fvi_score_tile t;
     running r;
-    fvi_score_tile_at(&t, a, p, head, i, &scratch);
+    fvi_score_tile_at(&t, a, p, head, i, false, &scratch);
     const size_t lanes = fvi_whole(t.lanes);
     r.yt = scratch;
     r.begun = false;
@@ -133,7 +207,7 @@ static void forward_share(const fvi_attention *a, size_t *ticket, fv_real *scrat
 
 void fvi_attention_tiles_forward(const fvi_attention *a, int threads, fv_real *scratch)
 {
-    const size_t each = fvi_attention_tiles_scratch(a, 1, false);
+    const size_t each = fvi_tiles_scratch(a, false);
     size_t ticket = 0, worker = 0;
     if (threads <= 1) {
         forward_share(a, &ticket, scratch);

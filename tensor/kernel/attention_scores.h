@@ -26,7 +26,9 @@ typedef struct {
     const fv_real *q, *k, *v;     /* row 0 of the tile, key 0 of the patch */
     fv_real *qt;                  /* Q^T times scale [qk, lanes] */
     fv_real *scores;              /* S^T, then P^T [TILE_KEYS, lanes] */
-    fv_real *bias;                /* relative biases by i - j [lanes + TILE_KEYS] */
+    fv_real *bias;                /* what i - j adds to a score [lanes + TILE_KEYS] */
+    fv_real *pairs;               /* biases of pairs, then their gradient [TILE_KEYS, lanes] */
+    fv_real *steepness;           /* slope of a softcap [TILE_KEYS, lanes]; NULL: not wanted */
     size_t first[TILE_QUERIES], end[TILE_QUERIES];
 } fvi_score_tile;
 
@@ -97,17 +99,36 @@ static inline fv_real *fvi_slice(fv_real **scratch, size_t count)
     return mine;
 }
 
+/* Whether something is added to scores: all of it may be -inf, and so hide. */
+static inline bool fvi_has_bias(const fvi_attention *a)
+{
+    return a->relative != NULL || a->slopes != NULL || a->bias != NULL;
+}
+
 /* What fvi_score_tile_at takes off the scratch. */
-static inline size_t fvi_score_tile_size(const fvi_attention *a)
+static inline size_t fvi_score_tile_size(const fvi_attention *a, bool grad)
 {
     const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
     const size_t keys = fvi_least(a->keys, TILE_KEYS);
-    return a->qk * lanes + keys * lanes + fvi_lanes(lanes + keys);
+    const size_t tiles = 1u + (a->bias != NULL) + (grad && a->softcap > 0);
+    return a->qk * lanes + tiles * keys * lanes + fvi_lanes(lanes + keys);
+}
+
+/* Numbers of scratch that a thread needs. */
+static inline size_t fvi_tiles_scratch(const fvi_attention *a, bool grad)
+{
+    const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
+    const size_t keys = fvi_least(a->keys, TILE_KEYS), wide = fvi_most(a->qk, a->vd);
+    const size_t forward = fvi_score_tile_size(a, grad) + a->vd * lanes;
+    return !grad ? forward
+                 : forward + (a->qk + fvi_most(keys, a->vd) + fvi_lanes(wide)) * lanes +
+                       fvi_lanes(lanes + keys);
 }
 
 static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_patch *p,
-                                     size_t head, size_t i, fv_real **scratch)
+                                     size_t head, size_t i, bool grad, fv_real **scratch)
 {
+    const size_t keys = fvi_least(a->keys, TILE_KEYS);
     const size_t kv = head / (a->heads / a->kv_heads);
     t->a = a;
     t->patch = p;
@@ -119,8 +140,10 @@ static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, 
     t->k = a->k + p->key * a->k_row + kv * a->qk;
     t->v = a->v + p->key * a->v_row + kv * a->vd;
     t->qt = fvi_slice(scratch, a->qk * t->lanes);
-    t->scores = fvi_slice(scratch, fvi_least(a->keys, TILE_KEYS) * t->lanes);
-    t->bias = fvi_slice(scratch, t->lanes + fvi_least(a->keys, TILE_KEYS));
+    t->scores = fvi_slice(scratch, keys * t->lanes);
+    t->bias = fvi_slice(scratch, t->lanes + keys);
+    t->pairs = a->bias != NULL ? fvi_slice(scratch, keys * t->lanes) : NULL;
+    t->steepness = grad && a->softcap > 0 ? fvi_slice(scratch, keys * t->lanes) : NULL;
     t->low = t->every_low = 0;
     t->high = t->every_high = p->keys;
     const fv_mask *m = a->mask;
@@ -143,23 +166,96 @@ static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, 
     }
     fvi_across(t->rows, t->lanes, a->qk, t->q, a->q_row, t->qt);
     for (size_t x = 0; x < a->qk * t->lanes; x++)
-        t->qt[x] *= (fv_real)a->scale;
+        t->qt[x] *= (fv_real)(a->softcap > 0 ? a->scale / a->softcap : a->scale);
 }
 
 /* Whether some pair of the keys from .. to - 1 may be hidden. */
 static inline bool fvi_partial(const fvi_score_tile *t, size_t from, size_t to)
 {
     return from < t->every_low || to > t->every_high ||
-           (t->a->mask != NULL && t->a->mask->visible != NULL);
+           (t->a->mask != NULL && t->a->mask->visible != NULL) || fvi_has_bias(t->a);
 }
 
-/* bias[l + to - 1 - j] is what row l adds to the score of key j. */
+/* Makes c tanh(s) of the scores s, which are divided by c already; its slope is 1 - tanh^2. */
+static inline void fvi_cap(const fvi_score_tile *t, size_t keys)
+{
+    const size_t count = keys * fvi_whole(t->lanes);
+    const fv_real cap = (fv_real)t->a->softcap;
+    for (size_t x = 0; x < count; x++) {
+        const fv_real tanh_x = fvi_tanh(t->scores[x]);
+        if (t->steepness != NULL)
+            t->steepness[x] = 1 - tanh_x * tanh_x;
+        t->scores[x] = cap * tanh_x;
+    }
+}
+
+/* A bias of -inf hides whatever the score is. */
+static inline fv_real fvi_biased(fv_real score, fv_real bias)
+{
+    return fv_re(bias) == (fvi_part)-INFINITY ? (fv_real)-INFINITY : score + bias;
+}
+
+/* How far the query of lane 0 stands behind key 0. */
+static inline int64_t fvi_behind(const fvi_score_tile *t)
+{
+    return (int64_t)t->i + t->patch->offset;
+}
+
+/* bias[l + to - 1 - j] is what their distance adds to the score of row l and key j. */
 static inline void fvi_spread_bias(const fvi_score_tile *t, size_t from, size_t to)
 {
-    const fv_real *relative = t->a->relative + t->head * (2 * (size_t)t->a->clip + 1);
-    for (size_t x = 0; x < t->lanes + to - from - 1; x++) /* i + x - (to - 1) = row - key */
-        t->bias[x] =
-            relative[fvi_relative_at(t->a, (int64_t)(t->i + x) + t->patch->offset, to - 1)];
+    const fvi_attention *a = t->a;
+    const fv_real *relative = a->relative == NULL || a->relative_rows
+                                  ? NULL
+                                  : a->relative + t->head * (2 * (size_t)a->clip + 1);
+    const fv_real slope = a->slopes != NULL ? a->slopes[t->head] : 0;
+    for (size_t x = 0; x < t->lanes + to - from - 1; x++) {
+        const int64_t row = fvi_behind(t) + (int64_t)x, distance = row - (int64_t)(to - 1);
+        t->bias[x] = relative != NULL ? relative[fvi_relative_at(a, row, to - 1)] : 0;
+        if (a->slopes != NULL)
+            t->bias[x] -= slope * (fv_real)(distance < 0 ? -distance : distance);
+    }
+}
+
+/* Where the relative biases of row l start, when rows have their own. */
+static inline size_t fvi_relative_row(const fvi_score_tile *t, size_t l)
+{
+    const size_t row = t->patch->query + t->i + l;
+    return (row * t->a->heads + t->head) * (2 * (size_t)t->a->clip + 1);
+}
+
+/* Where the biases of the pairs of row l start. */
+static inline size_t fvi_bias_row(const fvi_score_tile *t, size_t l)
+{
+    const size_t head = t->a->bias_heads == 1 ? 0 : t->head;
+    return head * t->a->pairs + t->patch->byte + (t->i + l) * t->patch->width;
+}
+
+static inline void fvi_add_biases(const fvi_score_tile *t, size_t from, size_t to)
+{
+    const size_t lanes = fvi_whole(t->lanes);
+    const fvi_attention *a = t->a;
+    if (a->slopes != NULL || (a->relative != NULL && !a->relative_rows)) {
+        fvi_spread_bias(t, from, to);
+        for (size_t j = from; j < to; j++) {
+            fv_real *s = t->scores + (j - from) * lanes, *bias = t->bias + (to - 1 - j);
+            for (size_t l = 0; l < lanes; l++)
+                s[l] = fvi_biased(s[l], bias[l]);
+        }
+    }
+    for (size_t l = 0; a->relative_rows && l < t->rows; l++) {
+        const fv_real *relative = a->relative + fvi_relative_row(t, l);
+        for (size_t j = from; j < to; j++) {
+            fv_real *s = t->scores + (j - from) * lanes + l;
+            *s = fvi_biased(*s, relative[fvi_relative_at(a, fvi_behind(t) + (int64_t)l, j)]);
+        }
+    }
+    if (a->bias != NULL) {
+        fvi_across(t->rows, lanes, to - from, a->bias + fvi_bias_row(t, 0) + from, t->patch->width,
+                   t->pairs);
+        for (size_t x = 0; x < (to - from) * lanes; x++)
+            t->scores[x] = fvi_biased(t->scores[x], t->pairs[x]);
+    }
 }
 
 static inline void fvi_hide_by_rules(const fvi_score_tile *t, size_t from, size_t to)
@@ -207,21 +303,16 @@ static inline void fvi_hide_by_bytes(const fvi_score_tile *t, size_t from, size_
  * are. */
 static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
 {
-    const size_t lanes = fvi_whole(t->lanes);
     const fvi_attention *a = t->a;
     const bool bytes = a->mask != NULL && a->mask->visible != NULL;
     if (bytes && !fvi_lists_some(t, from, to))
         return false;
     fvi_in_place(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
                  t->scores, t->lanes, false);
-    if (a->relative != NULL) {
-        fvi_spread_bias(t, from, to);
-        for (size_t j = from; j < to; j++) {
-            fv_real *s = t->scores + (j - from) * lanes, *bias = t->bias + (to - 1 - j);
-            for (size_t l = 0; l < lanes; l++)
-                s[l] += bias[l];
-        }
-    }
+    if (a->softcap > 0)
+        fvi_cap(t, to - from);
+    if (fvi_has_bias(a))
+        fvi_add_biases(t, from, to);
     if (from < t->every_low || to > t->every_high)
         fvi_hide_by_rules(t, from, to);
     if (bytes)
