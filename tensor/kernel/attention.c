@@ -4,8 +4,7 @@
 static bool by_rows(const fvi_attention *a)
 {
     return (a->mask != NULL && a->mask->edges != NULL) || a->score != FV_SCORE_DOT ||
-           a->normalizer != FV_NORMALIZE_SOFTMAX || a->softcap > 0 || a->relative_rows ||
-           a->slopes != NULL || a->bias != NULL || a->relative_v != NULL;
+           a->normalizer == FV_NORMALIZE_SPARSEMAX || a->relative_v != NULL;
 }
 
 size_t fvi_attention_scratch(const fvi_attention *a, int threads, bool grad)
