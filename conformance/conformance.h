@@ -48,7 +48,7 @@ typedef struct {
 /* The tables, each ended by a row without a name. */
 extern const operation elementwise_operations[], shape_operations[], choosing_operations[],
     reduction_operations[], product_operations[], norm_operations[], loss_operations[],
-    recurrent_operations[], missing_operations[];
+    recurrent_operations[], attention_operations[], missing_operations[];
 
 /* ---- what an operator reads -------------------------------------------------------------------- */
 

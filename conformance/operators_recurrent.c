@@ -166,10 +166,6 @@ const operation recurrent_operations[] = {
 
 #define NO_OP "no such op"
 const operation missing_operations[] = {
-    {"Attention", .lacks = "attention on four axes, with caches and its own masks"},
-    {"FlexAttention", .lacks = "attention with a function of the score"},
-    {"LinearAttention", .lacks = "linear attention"},
-    {"RotaryEmbedding", .lacks = "rotary positions"},
     {"Adagrad", .lacks = "an optimiser of this rule"},
     {"Cast", .lacks = "a second type: numbers are of the build's type"},
     {"Ceil", .lacks = NO_OP ": rounding has no gradient"},

@@ -26,9 +26,9 @@ static const char usage[] =
 bool run_operation(call *c)
 {
     static const operation *const tables[] = {
-        elementwise_operations, shape_operations,     choosing_operations,
-        reduction_operations,   product_operations,   norm_operations,
-        loss_operations,        recurrent_operations, missing_operations};
+        elementwise_operations, shape_operations,  choosing_operations, reduction_operations,
+        product_operations,     norm_operations,   loss_operations,     recurrent_operations,
+        attention_operations,   missing_operations};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const operation *o = tables[i]; o->name != NULL; o++) {
             if (strcmp(o->name, c->op) != 0)
