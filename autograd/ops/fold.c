@@ -13,7 +13,8 @@
 
 enum {
     WIDTH = 1024,  /* results of a tile, at most */
-    NEAR = 1024,   /* numbers that are turned at a time */
+    SHORT = 48,    /* runs below this are turned, */
+    NEAR = 2048,   /* so many numbers at a time */
     GROUP = 64,    /* rows shorter than half of this are added several at a time */
     BLOCK = 16384, /* numbers of a block, at least */
     BLOCKS = 64    /* of a tile, at most */
@@ -194,14 +195,20 @@ typedef struct {
     part runs, numbers;
 } block;
 
-/* Fewer numbers of each result than lanes: they are turned into rows, as many as NEAR holds at a time. */
+/* Few numbers of each result: they are turned into rows, as many as NEAR holds at a time. Only
+ * whole squares are turned in vectors: where more numbers follow, some are read over the end of a run. */
 static void short_runs(const fold *f, const block *b, size_t n, const fv_real *x, fvi_wide *sum)
 {
     fv_real row[NEAR];
-    const size_t next = (size_t)f->kept.run[0], most = NEAR / n;
-    for (size_t j = 0; j < b->width; j += most) {
-        const size_t m = b->width - j < most ? b->width - j : most;
-        fvi_transpose(m, n, x + j * next, next, row, m);
+    const size_t next = (size_t)f->kept.run[0];
+    const size_t whole = (n + FVI_QUAD - 1) / FVI_QUAD * FVI_QUAD, most = NEAR / whole;
+    /* Runs with too little behind them. */
+    const size_t last = whole > n ? (whole - n - 1) / next + 1 : 0;
+    for (size_t j = 0, m; j < b->width; j += m) {
+        const size_t rest = b->width - j;
+        m = rest > last ? rest - last : rest;
+        m = m < most ? m : most;
+        fvi_transpose(m, rest > last ? whole : n, x + j * next, next, row, m);
         loops_of[f->kind].rows(f->p, n, m, row, (ptrdiff_t)m, b->c ? b->c + j : NULL, sum + j);
     }
 }
@@ -238,7 +245,7 @@ static void run_block(const fold *f, const block *b, fvi_wide *sum)
             short_rows(f, b, n, x, sum);
         else if (across)
             run->rows(f->p, n, width, x, step, b->c, sum);
-        else if (width > 1 && n < FVI_LANES && next > 0)
+        else if (width > 1 && n < SHORT && next > 0)
             short_runs(f, b, n, x, sum);
         else
             for (size_t j = 0; j < width; j++)
