@@ -12,12 +12,13 @@
 #include "autograd/ops/rows.h"
 
 enum {
-    WIDTH = 1024,  /* results of a tile, at most */
-    SHORT = 48,    /* runs below this are turned, */
-    NEAR = 2048,   /* so many numbers at a time */
-    GROUP = 64,    /* rows shorter than half of this are added several at a time */
-    BLOCK = 16384, /* numbers of a block, at least */
-    BLOCKS = 64    /* of a tile, at most */
+    WIDTH = 1024,   /* results of a tile, at most */
+    NUMBERS = 8192, /* of a tile of rows, about: the cache holds them */
+    SHORT = 48,     /* runs below this are turned, */
+    NEAR = 2048,    /* so many numbers at a time */
+    GROUP = 64,     /* rows shorter than half of this are added several at a time */
+    BLOCK = 16384,  /* numbers of a block, at least */
+    BLOCKS = 64     /* of a tile, at most */
 };
 
 /* ---- the kinds --------------------------------------------------------------------------------- */
@@ -270,7 +271,8 @@ static cut cut_fold(const fold *f)
     const size_t n = f->gone.n, runs = f->gone.runs;
     cut k = {.width = WIDTH, .cut_runs = runs > n || (runs > 1 && n < BLOCK)};
     if ((f->kept.n == 1 || f->kept.run[0] != 1) && n > 1 && runs == 1)
-        k.width = n < WIDTH ? WIDTH / n : 1;
+        k.width = n < NUMBERS ? NUMBERS / n : 1;
+    k.width = k.width < WIDTH ? k.width : WIDTH;
     k.width = k.width < f->kept.n ? k.width : f->kept.n > 0 ? f->kept.n : 1;
     k.tiles = (f->kept.n + k.width - 1) / k.width;
     k.items = k.tiles * f->kept.runs;

@@ -81,50 +81,86 @@ static bool prod_forward(fv_tape *t, fv_var *y)
     return fold_to_y(t, y, FOLD_PRODUCT, 1);
 }
 
-/* The numbers of one result: left[i] is the product of those before i, right of those behind it, times dy. */
-static void products_of_others(const walk *w, const fv_real *x, fv_real dy, fv_real *dx,
-                               fvi_wide *left)
+/* One result's numbers in order, cut into FVI_LANES parts of n that stand side by side, ones at the end. */
+typedef struct {
+    size_t n;
+    fv_real *x;     /* number i of part l is at i * FVI_LANES + l */
+    fvi_wide *left; /* the product of those before it in its part, then of all others, times dy */
+} parted;
+
+static void products_of_others(const parted *p, fv_real dy)
 {
-    fvi_wide product = 1, right = dy;
-    walker at = walk_to(w, 0);
-    size_t i = 0;
-    for (size_t r = 0; r < w->runs; r++, walk_on(w, &at))
-        for (size_t k = 0; k < w->n; k++, i++) {
-            left[i] = product;
-            product *= x[at.at[0] + (ptrdiff_t)k * w->run[0]];
+    fvi_wide product[FVI_LANES], others[FVI_LANES], before = dy,
+                                                    after = 1; /* others: of other parts */
+    for (size_t l = 0; l < FVI_LANES; l++)
+        product[l] = 1;
+    for (size_t i = 0; i < p->n * FVI_LANES; i += FVI_LANES)
+        for (size_t l = 0; l < FVI_LANES; l++) {
+            p->left[i + l] = product[l];
+            product[l] *= p->x[i + l];
         }
-    for (size_t r = w->runs; r-- > 0;) {
-        at = walk_to(w, r);
-        for (size_t k = w->n; k-- > 0;) {
-            const ptrdiff_t place = at.at[0] + (ptrdiff_t)k * w->run[0];
-            i--;
-            dx[place] += (fv_real)(left[i] * right);
-            right *= x[place];
+    for (size_t l = 0; l < FVI_LANES; l++) {
+        others[l] = before;
+        before *= product[l];
+    }
+    for (size_t l = FVI_LANES; l-- > 0;) {
+        others[l] *= after;
+        after *= product[l];
+    }
+    for (size_t i = p->n * FVI_LANES; i > 0;) {
+        i -= FVI_LANES;
+        for (size_t l = 0; l < FVI_LANES; l++) {
+            p->left[i + l] *= others[l];
+            others[l] *= p->x[i + l];
         }
     }
 }
 
-/* The same for every result without a quotient: those whose factor is 0. */
+/* Gathers a result's numbers into parts, or adds the products of the others to dx. */
+static void pass_parts(const walk *w, const parted *p, const fv_real *x, fv_real *dx)
+{
+    size_t i = 0, l = 0;
+    walker at = walk_to(w, 0);
+    for (size_t k = 0; dx == NULL && k < p->n * FVI_LANES; k++)
+        p->x[k] = 1;
+    for (size_t r = 0; r < w->runs; r++, walk_on(w, &at))
+        for (size_t k = 0; k < w->n; k++) {
+            const ptrdiff_t place = at.at[0] + (ptrdiff_t)k * w->run[0];
+            if (dx != NULL)
+                dx[place] += (fv_real)p->left[i * FVI_LANES + l];
+            else
+                p->x[i * FVI_LANES + l] = x[place];
+            l += ++i == p->n;
+            i = i == p->n ? 0 : i;
+        }
+}
+
+/* For every result without a quotient: those whose factor is 0. */
 static void products_without_quotient(fv_tape *t, const fv_var *y, const fv_real *factor,
                                       fv_real *dx)
 {
     const fold f = fold_of(y, FOLD_PRODUCT);
     const walk *w = &f.kept;
     const size_t count = w->runs * w->n, each = f.gone.runs * f.gone.n;
+    const size_t n = (each + FVI_LANES - 1) / FVI_LANES, own = n * FVI_LANES;
     const int parts = parts_of(t, count, 4 * each);
-    fvi_wide *left = fvi_tape_take(t, each * (size_t)parts, sizeof *left);
-    if (left == NULL)
+    fv_real *x = fvi_tape_take(t, own * (size_t)parts, sizeof *x);
+    fvi_wide *left = fvi_tape_take(t, own * (size_t)parts, sizeof *left);
+    if (!fv_tape_ok(t))
         return;
 #pragma omp parallel for num_threads(parts) if (parts > 1)
     for (int k = 0; k < parts; k++) {
-        const part p = part_at(count, parts, k);
-        for (stretch s = stretch_first(w, p.from, p.to); s.n > 0; stretch_next(w, &s))
+        const part some = part_at(count, parts, k);
+        const parted p = {n, x + (size_t)k * own, left + (size_t)k * own};
+        for (stretch s = stretch_first(w, some.from, some.to); s.n > 0; stretch_next(w, &s))
             for (size_t i = 0; i < s.n; i++) {
-                const ptrdiff_t x = s.at[0] + (ptrdiff_t)i * w->run[0];
+                const ptrdiff_t at = s.at[0] + (ptrdiff_t)i * w->run[0];
                 const ptrdiff_t result = s.at[1] + (ptrdiff_t)i * w->run[1];
-                if (fv_re(factor[result]) == 0 && fv_re(y->grad[result]) != 0)
-                    products_of_others(&f.gone, y->in[0]->value.data + x, y->grad[result], dx + x,
-                                       left + (size_t)k * each);
+                if (fv_re(factor[result]) != 0 || fv_re(y->grad[result]) == 0)
+                    continue;
+                pass_parts(&f.gone, &p, y->in[0]->value.data + at, NULL);
+                products_of_others(&p, y->grad[result]);
+                pass_parts(&f.gone, &p, NULL, dx + at);
             }
     }
 }
