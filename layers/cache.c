@@ -102,6 +102,21 @@ static void append(const fv_kv_cache *cache, const fv_segments *segments, fv_rea
                (segments->offsets[s + 1] - segments->offsets[s]) * width * sizeof *to);
 }
 
+/* Turns queries and keys by their positions, which go on where the cache ends; false on an error. */
+static bool turned(fv_tape *t, const fv_multihead *layer, fvi_heads *h, const fv_segments *segments,
+                   const size_t *counts)
+{
+    int32_t *positions = fv_tape_alloc(t, fv_segments_rows(segments), sizeof *positions);
+    if (positions == NULL)
+        return false;
+    for (size_t s = 0; s < segments->count; s++)
+        for (size_t r = segments->offsets[s]; r < segments->offsets[s + 1]; r++)
+            positions[r] = (int32_t)(counts[s] + r - segments->offsets[s]);
+    h->q = fvi_rotary_use(t, layer, h->q, layer->heads, positions);
+    h->k = fvi_rotary_use(t, layer, h->k, layer->how.kv_heads, positions);
+    return h->q != NULL && h->k != NULL;
+}
+
 fv_var *fv_multihead_step(fv_tape *t, const fv_multihead *layer, fv_var *x,
                           const fv_segments *segments, fv_kv_cache *cache)
 {
@@ -117,6 +132,8 @@ fv_var *fv_multihead_step(fv_tape *t, const fv_multihead *layer, fv_var *x,
         return NULL;
     for (size_t s = 0; s < cache->samples; s++)
         counts[s] = cache->counts[s] + segments->offsets[s + 1] - segments->offsets[s];
+    if (layer->how.rotary && !turned(t, layer, &h, segments, cache->counts))
+        return NULL;
     append(cache, segments, cache->keys, h.k, cache->key_width);
     append(cache, segments, cache->values, h.v, cache->value_width);
     h.k = fv_constant(t, FV_SHAPE(rows, cache->key_width), cache->keys);

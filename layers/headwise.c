@@ -75,7 +75,7 @@ static bool alike(const fv_headwise *a, const fv_multihead *b, fv_error *error)
         return fv_fail(error, FV_USAGE, "heads: only one of the two layers has biases");
     if (fvi_extra_keys(b) > 0 || o->score != FV_SCORE_DOT ||
         o->normalizer != FV_NORMALIZE_SOFTMAX || o->scale != 0 || o->softcap != 0 || o->left != 0 ||
-        o->right != 0 || b->relative || b->buckets || b->relative_keys || b->slopes)
+        o->right != 0 || b->relative || b->buckets || b->relative_keys || b->slopes || o->rotary)
         return fv_fail(error, FV_USAGE, "heads: a layer of more than scaled dots and softmax");
     return true;
 }

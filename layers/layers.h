@@ -120,6 +120,11 @@ typedef struct {
     /* -slope |distance| is added to a score, slopes 2^-(8 / heads), 2^-(16 / heads), .., fixed or
      * learned (Press, Smith, Lewis, 2022, arXiv 2108.12409). */
     bool alibi, alibi_learned;
+    /* Queries and keys turn by their positions in the segment, a query's with the mask's offset: the first
+     * rotary_width columns of each head (default: all), as in fv_rotary_opts. */
+    bool rotary, rotary_interleaved;
+    size_t rotary_width;
+    double rotary_base, rotary_scaling;
 } fv_multihead_opts;
 /* Names and shapes as in nn.MultiheadAttention where it has them; those that are not used are NULL. Rows of
  * in_proj are query, key, value: heads * key_width, kv_heads * key_width, kv_heads * value_width. */
@@ -223,6 +228,36 @@ fv_attention_pool fv_attention_pool_init(fv_scope scope, size_t d, size_t querie
  * attends to nothing. */
 fv_var *fv_attention_pool_forward(fv_tape *t, const fv_attention_pool *layer, fv_var *x,
                                   const fv_segments *segments);
+
+/* ---- linear attention --------------------------------------------------------------------------------- */
+
+/* Causal attention whose weights are phi(q) . phi(k), phi = elu + 1, so that a state of fixed size stands for
+ * all earlier rows: time and memory grow with the rows only. Katharopoulos, Vyas, Pappas, Fleuret, 2020,
+ * arXiv 2006.16236. */
+typedef struct {
+    size_t heads, kv_heads, width; /* of a head; heads 0: a failed init */
+    fv_param
+        *in_proj_weight; /* [(heads + 2 kv_heads) * width, d]: query, key, value; Xavier uniform */
+    fv_param *in_proj_bias; /* the same rows, zeros; or NULL */
+    fv_linear out_proj;     /* [d, d] */
+} fv_linear_heads;
+typedef struct {
+    size_t kv_heads; /* grouped heads; default: heads */
+    bool no_bias;
+} fv_linear_heads_opts;
+/* Numbers of heads that do not divide each other and d are an error of the set. */
+fv_linear_heads fv_linear_heads_init(fv_scope scope, size_t d, size_t heads,
+                                     const fv_linear_heads_opts *opts);
+/* [rows, d] -> [rows, d]; each row sees those of its segment (NULL: one of all rows) up to itself. */
+fv_var *fv_linear_heads_forward(fv_tape *t, const fv_linear_heads *layer, fv_var *x,
+                                const fv_segments *segments);
+/* The next rows of each sample, for which state holds what the earlier ones left: fv_linear_heads_numbers
+ * numbers of the caller, zeros at the start, changed by the call. The results have the bits of
+ * fv_linear_heads_forward over all rows. In FV_EVAL only, as a state has no gradients. */
+fv_var *fv_linear_heads_step(fv_tape *t, const fv_linear_heads *layer, fv_var *x,
+                             const fv_segments *segments, fv_real *state);
+/* How many numbers the states of that many samples have; 0 when too many. */
+size_t fv_linear_heads_numbers(const fv_linear_heads *layer, size_t samples);
 
 /* ---- encoder block --------------------------------------------------------------------------------- */
 

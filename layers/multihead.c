@@ -51,6 +51,12 @@ static bool resolve(fv_scope scope, size_t d, size_t heads, fv_multihead_opts *o
                         o->relative_clip, o->t5_buckets, o->shaw_clip);
         return false;
     }
+    if (o->rotary && (o->rotary_width % 2 != 0 || o->rotary_width > o->key_width ||
+                      (o->rotary_width == 0 && o->key_width % 2 != 0))) {
+        fv_scope_refuse(scope, "rotary positions turn pairs: %zu columns of heads %zu wide",
+                        o->rotary_width ? o->rotary_width : o->key_width, o->key_width);
+        return false;
+    }
     if (!(o->dropout >= 0 && o->dropout < 1)) {
         fv_scope_refuse(scope, "dropout must be at least 0 and below 1");
         return false;
@@ -230,7 +236,7 @@ static bool together(const fv_multihead *layer)
 {
     const fv_multihead_opts *o = &layer->how;
     return layer->in_proj_weight != NULL && !o->no_values && o->key_width == o->value_width &&
-           o->shaw_clip == 0 && fvi_extra_keys(layer) == 0;
+           o->shaw_clip == 0 && !o->rotary && fvi_extra_keys(layer) == 0;
 }
 
 fv_var *fv_multihead_biased(fv_tape *t, const fv_multihead *layer, fv_var *q, fv_var *k, fv_var *v,
@@ -238,8 +244,12 @@ fv_var *fv_multihead_biased(fv_tape *t, const fv_multihead *layer, fv_var *q, fv
 {
     if (layer->heads == 0)
         return fv_use(t, NULL); /* half a layer must not run */
-    if (q != k || k != v || !together(layer))
-        return fvi_multihead_attend(t, layer, fvi_multihead_project(t, layer, q, k, v), mask, bias);
+    if (q != k || k != v || !together(layer)) {
+        fvi_heads h = fvi_multihead_project(t, layer, q, k, v);
+        if (h.q == NULL || (layer->how.rotary && !fvi_rotary_by_mask(t, layer, &h, mask)))
+            return NULL;
+        return fvi_multihead_attend(t, layer, h, mask, bias);
+    }
     fv_var *qkv = fv_affine(t, q, fv_use(t, layer->in_proj_weight), use_if(t, layer->in_proj_bias));
     const fv_mask seen = narrowed(layer, mask);
     fv_attention_opts opts = options_of(t, layer);

@@ -19,6 +19,12 @@ void fvi_relative_init(fv_scope scope, size_t d, fv_multihead *layer);
  * an error. */
 bool fvi_relative_use(fv_tape *t, const fv_multihead *layer, fv_var *q, fv_attention_opts *opts);
 
+/* Turns each head of x by the positions of its rows. */
+fv_var *fvi_rotary_use(fv_tape *t, const fv_multihead *layer, fv_var *x, size_t heads,
+                       const int32_t *positions);
+/* Turns queries and keys where they stand in the mask's segments; false on an error. */
+bool fvi_rotary_by_mask(fv_tape *t, const fv_multihead *layer, fvi_heads *h, const fv_mask *mask);
+
 /* How many keys and values of its own the layer has in each segment. */
 static inline size_t fvi_extra_keys(const fv_multihead *layer)
 {

@@ -18,6 +18,15 @@ static const fv_multihead_opts kinds[] = {
     {.kv_heads = 1, .left = 20, .no_bias = true},
     {.key_width = 3, .value_width = 5},
     {.no_values = true, .no_output = true},
+    {.rotary = true, .rotary_scaling = 2, .kv_heads = 2},
+    {.rotary = true, .rotary_interleaved = true, .rotary_width = 2, .left = 30},
+    {.alibi = true, .softcap = 3},
+    {.t5_buckets = 8, .t5_distance = 40},
+    {.shaw_clip = 4, .no_shaw_values = true},
+    {.shaw_clip = 2},
+    {.normalizer = FV_NORMALIZE_SPARSEMAX},
+    {.normalizer = FV_NORMALIZE_SIGMOID, .relative_clip = 2, .relative_start = 1},
+    {.score = FV_SCORE_ADDITIVE},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

@@ -216,6 +216,11 @@ Test(layers_heads, an_init_says_what_cannot_be)
          2,
          {.relative_clip = -1},
          "here: relative_clip -1, t5_buckets 0, shaw_clip 0: at most one"},
+        {6, 2, {.rotary = true}, "here: rotary positions turn pairs: 3 columns of heads 3 wide"},
+        {6,
+         2,
+         {.rotary = true, .rotary_width = 4},
+         "here: rotary positions turn pairs: 4 columns of heads 3 wide"},
         {6, 2, {.dropout = 1}, "here: dropout must be at least 0 and below 1"},
         {6,
          2,
@@ -263,10 +268,11 @@ Test(layers_heads, a_call_says_what_does_not_fit)
     const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &extra), none = {0};
     fv_tape *t = fv_tape_new(NULL);
     for (int which = 0; which < 5; which++) {
-        static const char *const text[] = {"multihead: segments: they hold 5 rows, the input has 9",
-                                           "multihead: bias [2, 7], but the mask has 33 pairs",
-                                           NULL, "use: no parameter (the set's error says why)",
-                                           "attention_weights: the value is no attention"};
+        static const char *const text[] = {
+            "multihead: mask: query segments: they hold 5 rows, the input has 9",
+            "multihead: bias [2, 7], but the mask has 33 pairs", NULL,
+            "use: no parameter (the set's error says why)",
+            "attention_weights: the value is no attention"};
         const fv_mask mask = {.queries = which == 0 ? &shorter : &segments};
         fv_tape_begin(t, FV_GRAD, 1, 1);
         fv_var *x = input_numbers(t, FV_SHAPE(ROWS, which == 2 ? D + 1 : D), 3), *y;
@@ -335,6 +341,37 @@ static void check_gradients(fv_model_fn run, fv_params *params, model *m, const 
     fv_params_free(params);
 }
 
+/* A score of one's own: the sum of w q k over the columns. */
+static void weighed_forward(void *context, size_t width, const fv_real *q, size_t count,
+                            const fv_real *const *keys, const fv_real *weight, fv_real *score)
+{
+    (void)context;
+    for (size_t j = 0; j < count; j++) {
+        score[j] = 0;
+        for (size_t c = 0; c < width; c++)
+            score[j] += weight[c] * q[c] * keys[j][c];
+    }
+}
+
+static void weighed_backward(void *context, size_t width, const fv_real *q, size_t count,
+                             const fv_real *const *keys, const fv_real *weight,
+                             const fv_real *slope, fv_real *dq, fv_real *const *dkeys,
+                             fv_real *dweight)
+{
+    (void)context;
+    for (size_t j = 0; j < count; j++)
+        for (size_t c = 0; c < width; c++) {
+            if (dq != NULL)
+                dq[c] += slope[j] * weight[c] * keys[j][c];
+            if (dkeys != NULL && dkeys[j] != NULL)
+                dkeys[j][c] += slope[j] * weight[c] * q[c];
+            if (dweight != NULL)
+                dweight[c] += slope[j] * q[c] * keys[j][c];
+        }
+}
+
+static const fv_score_function weighed = {NULL, weighed_forward, weighed_backward};
+
 /* Each option once, with masks by rules and by bytes. */
 Test(layers_heads, gradients_of_multihead)
 {
@@ -348,6 +385,12 @@ Test(layers_heads, gradients_of_multihead)
         {.add_bias_kv = true, .left = 1},
         {.score = FV_SCORE_BILINEAR},
         {.score = FV_SCORE_COSINE, .scale = 3},
+        {.score = FV_SCORE_ADDITIVE, .inner = FV_INNER_TANH, .kv_heads = 1, .softcap = 2},
+        {.score = FV_SCORE_DISTANCE, .add_bias_kv = true},
+        {.score = FV_SCORE_USER, .user = &weighed, .user_weights = 3},
+        {.normalizer = FV_NORMALIZE_SIGMOID, .softcap = 1, .add_zero_attn = true},
+        {.normalizer = FV_NORMALIZE_SOFTMAX_PLUS_ONE, .scale = 2},
+        {.normalizer = FV_NORMALIZE_MEAN, .left = 2},
     };
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
         for (int bytes = 0; bytes < 2; bytes++) {

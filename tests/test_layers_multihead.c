@@ -44,8 +44,16 @@ static const heads_run runs[] = {
      .opts = {.add_bias_kv = true, .add_zero_attn = true},
      .scattered = true,
      .padded = true},
+    {.wanted = &both_bias_case, .opts = {.add_bias_kv = true, .add_zero_attn = true}, .bias = true},
+    {.wanted = &bias_case, .self = true, .bias = true},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
+
+/* Whether the script hides a pair. */
+static bool hidden(size_t s, size_t i, size_t j)
+{
+    return (5 * s + 3 * i + 2 * j) % 4 == 0;
+}
 
 /* Dense bytes, 1 = visible, of the pairs that the script hides by true. */
 static const unsigned char *visible_bytes(fv_tape *t, const fv_segments *keys)
@@ -54,7 +62,7 @@ static const unsigned char *visible_bytes(fv_tape *t, const fv_segments *keys)
     for (size_t s = 0; s < of_queries.count; s++)
         for (size_t i = 0; i < of_queries.offsets[s + 1] - of_queries.offsets[s]; i++)
             for (size_t j = 0; j < keys->offsets[s + 1] - keys->offsets[s]; j++)
-                *next++ = (5 * s + 3 * i + 2 * j) % 4 != 0;
+                *next++ = !hidden(s, i, j);
     return bytes;
 }
 
@@ -65,6 +73,22 @@ static size_t pairs_of(const fv_segments *keys)
         pairs += (of_queries.offsets[s + 1] - of_queries.offsets[s]) *
                  (keys->offsets[s + 1] - keys->offsets[s]);
     return pairs;
+}
+
+/* Numbers of each head and pair, -INFINITY where the script hides it. */
+static fv_var *bias_of(fv_tape *t, const fv_segments *keys)
+{
+    const size_t pairs = pairs_of(keys);
+    fv_real *bias = fv_tape_alloc(t, HEADS * pairs, sizeof *bias);
+    for (size_t k = 0; k < HEADS * pairs; k++)
+        bias[k] = number(k, 11);
+    for (size_t s = 0, at = 0; s < of_queries.count; s++)
+        for (size_t i = 0; i < of_queries.offsets[s + 1] - of_queries.offsets[s]; i++)
+            for (size_t j = 0; j < keys->offsets[s + 1] - keys->offsets[s]; j++, at++)
+                for (size_t h = 0; h < HEADS; h++)
+                    if (hidden(s, i, j + h))
+                        bias[h * pairs + at] = (fv_real)-INFINITY;
+    return fv_input(t, FV_SHAPE(HEADS, pairs), bias);
 }
 
 /* The mask as rules and bytes, or as the edges that these show. */
@@ -120,8 +144,7 @@ static void check(const heads_run *run, bool edges)
     in[1] = wanted->dx[1] ? input_numbers(t, FV_SHAPE(keys, kdim), 4) : in[0];
     in[2] = wanted->dx[2] ? input_numbers(t, FV_SHAPE(keys, vdim), 5) : in[1];
     const fv_mask mask = mask_of(t, run, edges);
-    const size_t pairs = pairs_of(mask.keys);
-    fv_var *bias = run->bias ? input_numbers(t, FV_SHAPE(HEADS, pairs), 11) : NULL;
+    fv_var *bias = run->bias ? bias_of(t, mask.keys) : NULL;
     fv_var *y = run->bias   ? fv_multihead_biased(t, &layer, in[0], in[1], in[2], &mask, bias)
                 : run->self ? fv_multihead_forward(t, &layer, in[0], &mask)
                             : fv_multihead_cross(t, &layer, in[0], in[1], in[2], &mask);
@@ -161,6 +184,60 @@ ParameterizedTest(int *id, layers_multihead, as_pytorch)
     check(&runs[*id], false);
     if (!runs[*id].bias)
         check(&runs[*id], true);
+}
+
+/* A mask that a number stands for: rules of all kinds, alone and together. */
+static fv_mask some_mask(size_t n, const unsigned char *bytes, const fv_graph *edges)
+{
+    const int left[] = {0, 0, 2, FV_NONE}, right[] = {0, 1, 0, FV_NONE};
+    return (fv_mask){.queries = &of_queries,
+                     .keys = &of_keys,
+                     .causal = n % 2,
+                     .align_end = n / 2 % 2,
+                     .offset = (int)(n / 4 % 3) - 1,
+                     .left = left[n / 12 % 4],
+                     .right = right[n / 12 % 4],
+                     .key_counts = n / 48 % 2 ? key_counts : NULL,
+                     .visible = n / 96 == 1 ? bytes : NULL,
+                     .edges = n / 96 == 2 ? edges : NULL};
+}
+
+/* Keys of the layer's own are seen whatever the mask is: the same result as with bytes that say what it shows,
+ * with a bias and without. */
+Test(layers_multihead, own_keys_are_seen_whatever_the_mask)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead_opts both = {.add_bias_kv = true, .add_zero_attn = true};
+    const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &both);
+    fill_times(params, 4);
+    fv_tape *t = fv_tape_new(NULL);
+    for (size_t n = 0; n < 3 * 96; n++) {
+        fv_tape_begin(t, FV_GRAD, 1, 1);
+        fv_var *q = input_numbers(t, FV_SHAPE(QUERIES, D), 3),
+               *k = input_numbers(t, FV_SHAPE(KEYS, D), 4);
+        const heads_run scattered = {.scattered = true};
+        const unsigned char *bytes = visible_bytes(t, &of_keys);
+        const fv_mask listed = mask_of(t, &scattered, true),
+                      mask = some_mask(n, bytes, listed.edges);
+        unsigned char *shown = fv_tape_alloc(t, pairs_of(&of_keys), 1), *next = shown;
+        for (size_t s = 0; s < 3; s++)
+            for (size_t i = query_offsets[s]; i < query_offsets[s + 1]; i++)
+                for (size_t j = key_offsets[s]; j < key_offsets[s + 1]; j++)
+                    *next++ = fv_mask_sees(&mask, QUERIES, KEYS, i, j);
+        const fv_mask dense = {.queries = &of_queries, .keys = &of_keys, .visible = shown};
+        fv_var *bias = mask.edges ? NULL : bias_of(t, &of_keys);
+        for (int with = 0; with < (bias ? 2 : 1); with++) {
+            fv_var *a = fv_multihead_biased(t, &layer, q, k, k, &mask, with ? bias : NULL);
+            fv_var *b = fv_multihead_biased(t, &layer, q, k, k, &dense, with ? bias : NULL);
+            cr_assert(fv_tape_ok(t), "%zu: %s", n, fv_tape_error(t)->text);
+            for (size_t i = 0; i < QUERIES * D; i++)
+                cr_expect(fabs((double)fv_re(a->value.data[i] - b->value.data[i])) < TOLERANCE,
+                          "mask %zu, bias %d, at %zu: %g and %g", n, with, i,
+                          (double)fv_re(a->value.data[i]), (double)fv_re(b->value.data[i]));
+        }
+    }
+    fv_tape_free(t);
+    fv_params_free(params);
 }
 
 static double mean_square(const fv_param *p, double *largest)

@@ -3,7 +3,7 @@
 
 static const size_t offsets[] = {0, 4, 5, 9};
 static const fv_segments segments = {3, offsets};
-enum { ROWS = 9, D = 6, HEADS = 2 };
+enum { ROWS = 9, D = 8, HEADS = 2, WIDTH = 4 };
 
 /* sin(p / base^(2i/d)) at 2i, cos at 2i + 1; an odd width ends with a sine. */
 Test(layers_positions, sines_of_any_base_and_width)
@@ -129,6 +129,132 @@ Test(layers_positions, t5_buckets)
     }
 }
 
+/* Turns the pairs of one head by a position. */
+static void turn(const fv_multihead_opts *o, double *x, double position)
+{
+    const size_t width = o->rotary_width ? o->rotary_width : WIDTH;
+    const double base = o->rotary_base > 0 ? o->rotary_base : 10000,
+                 scaling = o->rotary_scaling > 0 ? o->rotary_scaling : 1;
+    for (size_t i = 0; i < width / 2; i++) {
+        const size_t a = o->rotary_interleaved ? 2 * i : i,
+                     b = o->rotary_interleaved ? 2 * i + 1 : i + width / 2;
+        const double angle = position / scaling * pow(base, -2.0 * (double)i / (double)width);
+        const double first = x[a], second = x[b];
+        x[a] = first * cos(angle) - second * sin(angle);
+        x[b] = first * sin(angle) + second * cos(angle);
+    }
+}
+
+/* The layer's result without W_O and biases, from its parameters by the definition, causal. */
+static void define(const fv_multihead *l, const fv_real *x, double *y)
+{
+    const double scale = 1 / sqrt(WIDTH);
+    double p[ROWS][3 * D];
+    for (size_t r = 0; r < ROWS; r++)
+        for (size_t o = 0; o < 3 * D; o++) {
+            p[r][o] = 0;
+            for (size_t c = 0; c < D; c++)
+                p[r][o] += (double)fv_re(l->in_proj_weight->value.data[o * D + c] * x[r * D + c]);
+        }
+    for (size_t s = 0; l->how.rotary && s < 3; s++)
+        for (size_t r = offsets[s]; r < offsets[s + 1]; r++)
+            for (size_t h = 0; h < 2 * HEADS; h++)
+                turn(&l->how, p[r] + h * WIDTH, (double)(r - offsets[s]));
+    for (size_t s = 0; s < 3; s++)
+        for (size_t h = 0; h < HEADS; h++)
+            for (size_t i = offsets[s]; i < offsets[s + 1]; i++) {
+                double sum = 0, out[WIDTH] = {0};
+                for (size_t j = offsets[s]; j <= i; j++) {
+                    const long clip = l->how.shaw_clip, far = (long)j - (long)i,
+                               at = (far < -clip  ? -clip
+                                     : far > clip ? clip
+                                                  : far) +
+                                    clip;
+                    double score = 0;
+                    for (size_t c = 0; c < WIDTH; c++) {
+                        double key = p[j][D + h * WIDTH + c];
+                        if (l->relative_keys != NULL)
+                            key +=
+                                (double)fv_re(l->relative_keys->value.data[at * WIDTH + (long)c]);
+                        score += scale * p[i][h * WIDTH + c] * key;
+                    }
+                    if (l->slopes != NULL)
+                        score -= (double)fv_re(l->slopes->value.data[h]) * (double)-far;
+                    sum += exp(score);
+                    for (size_t c = 0; c < WIDTH; c++) {
+                        double value = p[j][2 * D + h * WIDTH + c];
+                        if (l->relative_values != NULL)
+                            value +=
+                                (double)fv_re(l->relative_values->value.data[at * WIDTH + (long)c]);
+                        out[c] += exp(score) * value;
+                    }
+                }
+                for (size_t c = 0; c < WIDTH; c++)
+                    y[i * D + h * WIDTH + c] = out[c] / sum;
+            }
+}
+
+Test(layers_positions, inside_attention_as_defined)
+{
+    const fv_multihead_opts opts[] = {
+        {.no_bias = true, .no_output = true, .alibi = true},
+        {.no_bias = true, .no_output = true, .shaw_clip = 2, .no_shaw_values = true},
+        {.no_bias = true, .no_output = true, .shaw_clip = 2, .alibi_learned = true},
+        {.no_bias = true, .no_output = true, .rotary = true, .rotary_base = 30},
+        {.no_bias = true, .no_output = true, .rotary = true, .rotary_interleaved = true},
+        {.no_bias = true,
+         .no_output = true,
+         .rotary = true,
+         .rotary_width = 2,
+         .rotary_scaling = 0.3},
+    };
+    for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
+        double wanted[ROWS * D];
+        fv_params *params = fv_params_new(1);
+        const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &opts[i]);
+        fill_times(params, 3);
+        fv_tape *t = fv_tape_new(NULL);
+        fv_tape_begin(t, FV_GRAD, 1, 1);
+        fv_var *x = input_numbers(t, FV_SHAPE(ROWS, D), 3);
+        const fv_mask mask = {.queries = &segments, .causal = true};
+        fv_var *y = fv_multihead_forward(t, &layer, x, &mask);
+        cr_assert_not_null(y, "%s", fv_tape_error(t)->text);
+        define(&layer, x->value.data, wanted);
+        expect_close("y", ROWS * D, y->value.data, wanted);
+        fv_tape_free(t);
+        fv_params_free(params);
+    }
+}
+
+/* A query's position counts the mask's offset, and scores depend on distances only: so rows whose offset is moved
+ * along with their keys' positions have the same result. Here keys 2 .. 3 asked from 2 on are keys 0 .. 1. */
+Test(layers_positions, rotary_scores_depend_on_distances)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead_opts opts = {.rotary = true, .rotary_base = 3, .no_output = true};
+    const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &opts);
+    fill_times(params, 3);
+    fv_tape *t = fv_tape_new(NULL);
+    fv_tape_begin(t, FV_EVAL, 1, 1);
+    fv_var *x = input_numbers(t, FV_SHAPE(4, D), 3), *late = fv_slice(t, x, 0, (fv_range){2, 4, 1});
+    static const unsigned char last[] = {0, 0, 1, 1, 0, 0, 1, 1};
+    const fv_mask behind = {.align_end = true, .visible = last}, alone = {.causal = false},
+                  wrong = {.offset = 1};
+    fv_var *a = fv_multihead_cross(t, &layer, late, x, x, &behind);
+    fv_var *b = fv_multihead_cross(t, &layer, late, late, late, &alone);
+    fv_var *c = fv_multihead_cross(t, &layer, late, late, late, &wrong);
+    cr_assert(fv_tape_ok(t), "%s", fv_tape_error(t)->text);
+    double wanted[2 * D], farthest = 0;
+    for (size_t i = 0; i < 2 * D; i++) {
+        wanted[i] = (double)fv_re(b->value.data[i]);
+        farthest = fmax(farthest, fabs((double)fv_re(c->value.data[i]) - wanted[i]));
+    }
+    expect_close("y", 2 * D, a->value.data, wanted);
+    cr_expect_gt(farthest, 1e-3, "an offset of the queries alone must show");
+    fv_tape_free(t);
+    fv_params_free(params);
+}
+
 /* ---- gradient checks --------------------------------------------------------------------------------------- */
 
 #if defined(FV_F64) || defined(FV_COMPLEX)
@@ -175,11 +301,14 @@ Test(layers_positions, gradients_of_tables)
 
 Test(layers_positions, gradients_by_distance)
 {
-    const fv_multihead_opts opts[] = {{.t5_buckets = 4, .t5_distance = 3},
+    const fv_multihead_opts opts[] = {{.alibi_learned = true},
+                                      {.t5_buckets = 4, .t5_distance = 3},
                                       {.t5_buckets = 4, .t5_distance = 3, .t5_causal = true},
                                       {.shaw_clip = 2, .no_shaw_values = true},
-                                      {.shaw_clip = 2, .kv_heads = 1},
-                                      {.shaw_clip = 1, .add_bias_kv = true}};
+                                      {.shaw_clip = 2, .kv_heads = 1, .alibi = true},
+                                      {.shaw_clip = 1, .add_bias_kv = true},
+                                      {.rotary = true, .kv_heads = 1, .add_bias_kv = true},
+                                      {.rotary = true, .rotary_width = 2, .relative_clip = 2}};
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
         char what[40];
         snprintf(what, sizeof what, "options %zu", i);

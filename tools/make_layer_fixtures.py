@@ -157,10 +157,11 @@ SMALL_D, KDIM, VDIM = 4, 3, 5
 KEY_COUNTS = [2, 2, 4]  # how many keys of a segment are not padding
 
 
-def multihead_case(name, layer, widths, cross=False, together=False, hidden=None, counts=None, bias=None,
-                   bias_hidden=None, causal=False):
+def multihead_case(name, layer, widths, cross=False, together=False, hidden=None, counts=None, bias=False,
+                   causal=False):
     """Runs a MultiheadAttention one segment at a time. hidden: attn_mask for a pair, true = hidden; counts:
-    keys behind them are hidden by key_padding_mask; bias: a float attn_mask for each head, with a gradient."""
+    keys behind them are hidden by key_padding_mask; bias: a float attn_mask for each head, with a gradient, which
+    hides other pairs in each head by -inf."""
     offsets = KEY_OFFSETS if cross else OFFSETS
     rows = (ROWS, offsets[-1], offsets[-1])
     inputs = [numbers((n, d), 3 + i).requires_grad_() for i, (n, d) in enumerate(zip(rows, widths))]
@@ -168,7 +169,7 @@ def multihead_case(name, layer, widths, cross=False, together=False, hidden=None
         inputs = inputs[:1] if not cross else inputs[:2]
     q, k, v = (inputs * 3)[:3] if len(inputs) == 1 else (inputs + inputs[-1:])[:3]
     pairs = sum((b - a) * (d - c) for a, b, c, d in zip(OFFSETS, OFFSETS[1:], offsets, offsets[1:]))
-    added = numbers((HEADS, pairs), 11).requires_grad_() if bias else None
+    added = bias_numbers(offsets, pairs).requires_grad_() if bias else None
     outputs, weights, at = [], [], 0
     for s, (a, b, c, d) in enumerate(zip(OFFSETS, OFFSETS[1:], offsets, offsets[1:])):
         mask = padding = None
@@ -197,6 +198,18 @@ def multihead_case(name, layer, widths, cross=False, together=False, hidden=None
           f"{array(torch.cat(weights))}, {name}_params}};")
 
 
+def bias_numbers(offsets, pairs):
+    added, at = numbers((HEADS, pairs), 11), 0
+    for s, (a, b, c, d) in enumerate(zip(OFFSETS, OFFSETS[1:], offsets, offsets[1:])):
+        for i in range(b - a):
+            for j in range(d - c):
+                for h in range(HEADS):
+                    if scattered(s, i, j + h):
+                        added[h, at] = -math.inf
+                at += 1
+    return added
+
+
 def attention(**options):
     layer = fill(nn.MultiheadAttention(SMALL_D, HEADS, batch_first=True, **options))
     with torch.no_grad():  # larger scores, so that weights differ
@@ -222,10 +235,13 @@ def multiheads():
     multihead_case("both", attention(bias=False, **both), own, together=True, hidden=scattered, causal=True)
     multihead_case("both_dims", attention(**both, **wide), other, cross=True, counts=KEY_COUNTS)
     multihead_case("both_hidden", attention(**both), own, cross=True, hidden=scattered, counts=KEY_COUNTS)
+    multihead_case("both_bias", attention(**both), own, cross=True, together=True, bias=True)
+    multihead_case("bias", attention(), own, together=True, bias=True)
 
 
 def state_dict(folder):
     """A state dict as PyTorch makes it, and what its layer gives; rows as in the dims case."""
+    torch.manual_seed(1)
     layer = nn.MultiheadAttention(SMALL_D, HEADS, batch_first=True, kdim=KDIM, vdim=VDIM, add_bias_kv=True)
     with torch.no_grad():
         layer.in_proj_bias.copy_(numbers(layer.in_proj_bias.shape, 1))
