@@ -14,9 +14,9 @@
 
 #include "train/files/npz.h"
 
-static const char *const families[] = {"elementwise", "binary",   "reductions", "shapes",
-                                       "choosing",    "segments", "softmax",    "norms",
-                                       "losses",      "products", "convolution"};
+static const char *const families[] = {"elementwise", "binary",   "reductions",  "shapes",
+                                       "choosing",    "segments", "softmax",     "norms",
+                                       "losses",      "products", "convolution", "attention"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- options ------------------------------------------------------------------------------------------- */
@@ -149,7 +149,8 @@ static void compare(const fixture *f, int number, const char *what, const fv_rea
 static fv_var *run(fixture *f)
 {
     static const torch_call *const tables[] = {torch_number_calls, torch_shape_calls,
-                                               torch_row_calls, torch_window_calls};
+                                               torch_row_calls, torch_window_calls,
+                                               torch_attention_calls};
     const char *name = json_string_value(option(f, "op"));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const torch_call *c = tables[i]; c->name != NULL; c++) {

@@ -31,7 +31,7 @@ typedef struct {
 
 /* The tables, each ended by a row without a name. */
 extern const torch_call torch_number_calls[], torch_shape_calls[], torch_row_calls[],
-    torch_window_calls[];
+    torch_window_calls[], torch_attention_calls[];
 
 /* Options; numbers and lists that are left out are 0, NULL or empty. */
 bool option_is(const fixture *f, const char *name);

@@ -14,6 +14,7 @@ reads them. The same script gives the same bytes.
 
 import sys
 
+from op_fixtures.attention import attention
 from op_fixtures.numbers import binary, elementwise, reductions
 from op_fixtures.places import choosing, segments, shapes
 from op_fixtures.record import write
@@ -32,6 +33,7 @@ for make in (
     losses,
     products,
     convolutions,
+    attention,
 ):
     make()
 write(sys.argv[1])
