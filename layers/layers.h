@@ -285,6 +285,74 @@ fv_block fv_block_init(fv_scope scope, size_t d, size_t heads, const fv_block_op
 /* [rows, d] -> [rows, d] */
 fv_var *fv_block_forward(fv_tape *t, const fv_block *layer, fv_var *x, const fv_mask *mask);
 
+/* ---- graphs ---------------------------------------------------------------------------------------- */
+
+/* Layers on nodes: a target's result is a weighted sum over its sources, the rows that the mask shows it. The
+ * edges of a graph are fv_mask.edges, a row of them the sources of a target; all cost is by edges then. The
+ * mask decides alone: a node sees itself only by an edge to itself, which fv_mask_from_edge_index adds when
+ * asked. Names, shapes and initial values are PyTorch Geometric's. */
+typedef struct {
+    size_t heads;        /* default 1 */
+    size_t target_width; /* of targets that are other nodes than sources, with maps of their own */
+    size_t edge_width;   /* of the vector that each edge has; default: none */
+    bool mean;           /* of the heads, which else stand side by side */
+    double dropout;      /* of the weights */
+    bool no_bias; /* of GAT and GATv2 in all, of the map of the target in a transformer's layer */
+    double negative_slope; /* GAT and GATv2: of the leaky relu; default 0.2 */
+    bool residual;         /* the same: a map of the target is added */
+    bool shared;           /* GATv2: one map for both; a state_dict must not have its copy, lin_r */
+    bool no_root; /* transformer's: no map of the target is added; lin_skip is there, but frozen */
+    bool beta;    /* transformer's: a gate between that map and the attention, not their sum */
+} fv_graph_opts;
+/* What the forward functions take: sources [sources, in], targets [targets, target_width or in], for each edge
+ * of the mask a row of edges [edges, edge_width] (NULL: none) -> [targets, heads * out], of a mean [targets,
+ * out]. What does not fit is an error of the tape. fv_tape_find(t, "attention", n) has the weights. */
+
+/* Score: leaky relu of att_src . W k + att_dst . W q + att_edge . W_e e (Velickovic et al., 2018, arXiv
+ * 1710.10903). */
+typedef struct {
+    size_t width;      /* of a head's result; 0: a failed init */
+    fv_graph_opts how; /* resolved */
+    fv_linear lin;     /* [heads * out, in]; with target_width lin_src and lin_dst instead */
+    fv_linear lin_src, lin_dst;
+    fv_param *att_src, *att_dst;
+    fv_linear lin_edge, res;
+    fv_param *att_edge, *bias; /* [1, heads, out], [heads * out] or [out] */
+} fv_gat;
+/* opts NULL: one head. An option of another layer, or a number out of range, is an error of the set. */
+fv_gat fv_gat_init(fv_scope scope, size_t in, size_t out, const fv_graph_opts *opts);
+fv_var *fv_gat_forward(fv_tape *t, const fv_gat *layer, fv_var *sources, fv_var *targets,
+                       fv_var *edges, const fv_mask *mask);
+
+/* Score: att . leaky relu of W_r q + W_l k + W_e e, so that the order of sources is each target's own (Brody,
+ * Alon, Yahav, 2022, arXiv 2105.14491). */
+typedef struct {
+    size_t width; /* as in fv_gat */
+    fv_graph_opts how;
+    fv_linear lin_l, lin_r; /* of sources and targets */
+    fv_param *att;          /* [1, heads, out] */
+    fv_linear lin_edge, res;
+    fv_param *bias;
+} fv_gatv2;
+/* As fv_gat_init and fv_gat_forward. */
+fv_gatv2 fv_gatv2_init(fv_scope scope, size_t in, size_t out, const fv_graph_opts *opts);
+fv_var *fv_gatv2_forward(fv_tape *t, const fv_gatv2 *layer, fv_var *sources, fv_var *targets,
+                         fv_var *edges, const fv_mask *mask);
+
+/* Scaled dots of queries and keys; W_e e is added to key and value of its edge (Shi et al., 2021, arXiv
+ * 2009.03509). */
+typedef struct {
+    size_t width; /* as in fv_gat */
+    fv_graph_opts how;
+    fv_linear lin_key, lin_query, lin_value, lin_edge; /* [heads * out, ..] */
+    fv_linear lin_skip, lin_beta; /* of the target, and of [attention, target, difference] */
+} fv_transformer_conv;
+/* As fv_gat_init and fv_gat_forward. */
+fv_transformer_conv fv_transformer_conv_init(fv_scope scope, size_t in, size_t out,
+                                             const fv_graph_opts *opts);
+fv_var *fv_transformer_conv_forward(fv_tape *t, const fv_transformer_conv *layer, fv_var *sources,
+                                    fv_var *targets, fv_var *edges, const fv_mask *mask);
+
 #ifdef __cplusplus
 }
 #endif

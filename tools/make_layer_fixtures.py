@@ -292,4 +292,5 @@ def main():
             write()
 
 
-main()
+if __name__ == "__main__":
+    main()
