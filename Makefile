@@ -66,11 +66,14 @@ LIB_complex := foveac
 HEADERS  := fovea.h tensor/tensor.h autograd/autograd.h autograd/ops.h autograd/op.h layers/layers.h train/train.h
 TESTS    := $(wildcard tests/*.c)
 SHARED   := $(wildcard examples/shared/*.c)
-# Programs that differentiate exactly are of the complex build, all others of the float build.
+# Programs that differentiate exactly are of the complex build, one that compares to the last digits of the double
+# build, all others of the float build.
 EXACT    := examples/gradcheck_attention.c examples/my_op.c
-PROGRAMS := $(filter-out $(SHARED) $(EXACT),$(wildcard examples/*.c))
+DOUBLE   := examples/theorems.c
+PROGRAMS := $(filter-out $(SHARED) $(EXACT) $(DOUBLE),$(wildcard examples/*.c))
 BINARIES := $(PROGRAMS:examples/%.c=$(BUILD)/bin/%)
-EXACT_BINARIES := $(if $(filter complex,$(BUILDS)),$(EXACT:examples/%.c=$(BUILD)/bin/%))
+EXACT_BINARIES := $(if $(filter complex,$(BUILDS)),$(EXACT:examples/%.c=$(BUILD)/bin/%)) \
+                  $(if $(filter double,$(BUILDS)),$(DOUBLE:examples/%.c=$(BUILD)/bin/%))
 CONFORM  := $(wildcard conformance/*.c)
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 SOURCES  := $(ONCE) $(EACH) $(wildcard *.h */*.h */*/*.h tests/*.c examples/*.c examples/*/*.c bench/*.c conformance/*.c fuzz/*.c \
@@ -163,7 +166,11 @@ $(BUILD)/bin/conformance: $(CONFORM:%.c=$(BUILD)/obj/double/%.o) $(BUILD)/lib/li
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 -include $(wildcard $(BUILD)/obj/double/conformance/*.d)
-$(EXACT_BINARIES): $(BUILD)/bin/%: $(BUILD)/obj/complex/examples/%.o $(BUILD)/lib/libfoveac.a
+$(EXACT:examples/%.c=$(BUILD)/bin/%): $(BUILD)/bin/%: $(BUILD)/obj/complex/examples/%.o $(BUILD)/lib/libfoveac.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+$(DOUBLE:examples/%.c=$(BUILD)/bin/%): $(BUILD)/bin/%: $(BUILD)/obj/double/examples/%.o $(BUILD)/lib/libfovea64.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
@@ -193,7 +200,7 @@ $(BUILD)/mutants/run: tools/mutants/run.c $(MUTANTS) $(BUILD)/lib/libfoveac.a
 	$(call say,LD,$@)
 	$(Q)$(MUTANT_CC) $^ $(LDFLAGS) $(LIBS) -o $@
 -include $(MUTANTS:.o=.d)
--include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/*/tools/*.d \
+-include $(wildcard $(BUILD)/obj/complex/examples/*.d $(BUILD)/obj/double/examples/*.d $(BUILD)/obj/*/tools/*.d \
           $(BUILD)/obj/float/examples/*.d $(BUILD)/obj/float/examples/*/*.d $(BUILD)/obj/float/bench/*.d)
 
 # ---- runs -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* The two programs that show the gradient check: what they print, and their exit codes. */
+/* The programs that differentiate or compare exactly: what they print, and their exit codes. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "tensor/tensor.h"
 
-#if defined(FV_COMPLEX) /* they are of the complex build */
+#if defined(FV_COMPLEX) || defined(FV_F64)
 
 static char output[20000];
 
@@ -32,6 +32,8 @@ static int run(const char *name, const char *arguments)
 }
 
 #define EXPECT_SAYS(text) cr_expect_not_null(strstr(output, text), "%s", output)
+
+#if defined(FV_COMPLEX) /* the two that show the gradient check */
 
 Test(gradcheck_examples, attention)
 {
@@ -62,4 +64,21 @@ Test(gradcheck_examples, usage)
     }
 }
 
+#else
+
+/* Each claim is one line that ends with ok. */
+Test(gradcheck_examples, theorems)
+{
+    cr_expect_eq(run("theorems", ""), 0, "%s", output);
+    EXPECT_SAYS("claim                  ");
+    int lines = 0, ok = 0;
+    for (char *line = strtok(output, "\n"); line != NULL; line = strtok(NULL, "\n"), lines++)
+        ok += strcmp(line + strlen(line) - 3, " ok") == 0;
+    cr_expect(lines >= 19 && ok == lines - 1, "%d of %d lines", ok, lines);
+    cr_expect_eq(run("theorems", "--help"), 0);
+    cr_expect_eq(strncmp(output, "examples:\n", 10), 0);
+    cr_expect_eq(run("theorems", "--nope"), 2);
+}
+
+#endif
 #endif
