@@ -33,10 +33,15 @@ FVI_UNARY(hardswish, "y = x * min(max(x + 3, 0), 6) / 6", "Howard et al., 2019, 
 
 /* ---- exponentials ---------------------------------------------------------------------------- */
 
+/* The exponential is taken of every x, so that the loop is one of vectors. */
+static inline fv_real elu_slope(fv_real x, fv_real alpha)
+{
+    const fv_real e = alpha * fvi_exp(fv_re(x) > 0 ? 0 : x);
+    return fv_re(x) > 0 ? 1 : e;
+}
 FVI_UNARY_AB(elu, "y = x > 0 ? x : alpha * (e^x - 1)",
              "Clevert, Unterthiner and Hochreiter, 2015, arXiv 1511.07289",
-             fv_re(x) > 0 ? x : a * fvi_expm1(x), fv_re(x) > 0 ? dy : dy * a * fvi_exp(x),
-             {-3, 2, 1}, {-3, 2, 0.3})
+             fv_re(x) > 0 ? x : a * fvi_expm1(x), dy *elu_slope(x, a), {-3, 2, 1}, {-3, 2, 0.3})
 #define SELU_SCALE R(1.0507009873554804934)
 #define SELU_ALPHA R(1.0507009873554804934 * 1.6732632423543772848)
 FVI_UNARY(selu, "y = 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * (e^x - 1))",
