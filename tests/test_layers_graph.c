@@ -259,6 +259,43 @@ Test(layers_graph, all_edges_are_no_mask)
     }
 }
 
+/* Forward and backward hold nothing of the size of edges times channels where edges have no vectors, and GAT
+ * none where they have. */
+Test(layers_graph, memory_is_not_edges_times_channels)
+{
+    enum { MANY = 300, EACH = 100, WIDE = 32, EDGES = MANY * EACH };
+    static size_t offsets[MANY + 1];
+    static int32_t keys[EDGES];
+    static fv_real vector[EDGES];
+    for (size_t i = 0; i < MANY; i++)
+        offsets[i + 1] = (i + 1) * EACH;
+    for (size_t e = 0; e < EDGES; e++)
+        keys[e] = (int32_t)(e % EACH * 3);
+    const fv_graph graph = {MANY, offsets, keys};
+    const fv_mask mask = {.edges = &graph};
+    for (int which = 0; which < 4; which++) {
+        const fv_graph_opts opts = {.heads = HEADS, .edge_width = which == 3};
+        const layer_kind kind = which == 3 ? GAT : (layer_kind)which;
+        fv_params *params = fv_params_new(1);
+        layer l = {.kind = kind};
+        l.gat = fv_gat_init(fv_under(fv_root(params), "a"), IN_WIDTH, WIDE, &opts);
+        l.gatv2 = fv_gatv2_init(fv_under(fv_root(params), "b"), IN_WIDTH, WIDE, &opts);
+        l.transformer =
+            fv_transformer_conv_init(fv_under(fv_root(params), "c"), IN_WIDTH, WIDE, &opts);
+        fv_tape *t = fv_tape_new(NULL);
+        fv_tape_begin(t, FV_TRAIN, 1, 1);
+        fv_var *x = input_numbers(t, FV_SHAPE(MANY, IN_WIDTH), 3);
+        fv_var *e = which == 3 ? fv_input(t, FV_SHAPE(EDGES, 1), vector) : NULL;
+        project(t, forward(t, &l, x, x, e, &mask), 7);
+        size_t peak;
+        fv_tape_bytes(t, &peak);
+        cr_expect_lt(peak, (size_t)EDGES * HEADS * WIDE * sizeof(fv_real) / 4, "%d: %zu bytes",
+                     which, peak);
+        fv_tape_free(t);
+        fv_params_free(params);
+    }
+}
+
 /* With one source each, a weight is 1, and dropout leaves 0 or 1 / (1 - p) of it, a head at a time; not outside
  * of training. */
 Test(layers_graph, dropout_is_of_weights)
