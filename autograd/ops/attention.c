@@ -140,6 +140,7 @@ static const struct {
     {FV_SCORE_DOT, 0, FV_NORMALIZE_NONE, EDGES, 2, 2, 2, RELATIVE_ROWS, 0, 0.2},
     {FV_SCORE_DOT, 0, FV_NORMALIZE_NONE, ALL, 2, 2, 2, 0, 0.9, 0},
     {FV_SCORE_COSINE, 0, FV_NORMALIZE_SOFTMAX, ALL, 2, 1, 3, 0, 0, 0},
+    {FV_SCORE_COSINE, 0, FV_NORMALIZE_SOFTMAX, EDGES, 2, 2, 2, EDGE_KEYS, 0, 0},
     {FV_SCORE_BILINEAR, 0, FV_NORMALIZE_SOFTMAX, CAUSAL, 2, 1, 2, 0, 0, 0},
     {FV_SCORE_DISTANCE, 0, FV_NORMALIZE_SOFTMAX, ALL, 2, 1, 3, RELATIVE_VALUES, 0, 0.2},
     {FV_SCORE_DISTANCE, 0, FV_NORMALIZE_SIGMOID, EDGES, 2, 2, 2, EDGE_KEYS, 1.5, 0},
@@ -153,7 +154,7 @@ static const struct {
     {FV_SCORE_USER, 0, FV_NORMALIZE_NONE, EDGES, 2, 2, 2, EDGE_KEYS, 0, 0.2},
 };
 enum { FIRST_SAMPLES = 9 };
-_Static_assert(FIRST_SAMPLES + sizeof cases / sizeof *cases == 37, "as many as the op says");
+_Static_assert(FIRST_SAMPLES + sizeof cases / sizeof *cases == 38, "as many as the op says");
 
 /* A score with a weight for each number: sum over c of weight q k^2. */
 static void sample_score(void *context, size_t width, const fv_real *q, size_t count,

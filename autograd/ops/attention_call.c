@@ -1,6 +1,8 @@
 /* Calls of attention: options against shapes, and what is made of other ops. */
 #include "autograd/ops/attention.h"
 
+#include "tensor/math.h"
+
 #include <math.h>
 
 #if FVI_ONCE
@@ -197,6 +199,58 @@ static fv_var *bilinear_queries(fv_tape *t, const char *op, fv_var *q, size_t he
     return fv_reshape(t, q, FV_SHAPE(rows, heads * s.size[2]));
 }
 
+/* The cosine of keys that are sums, k + pair_k, which only the kernel makes. A vector of length 0 has the
+ * cosine 0. */
+static void cosine(void *context, size_t width, const fv_real *q, size_t count,
+                   const fv_real *const *keys, const fv_real *weight, fv_real *score)
+{
+    (void)context, (void)weight;
+    for (size_t j = 0; j < count; j++) {
+        fv_real qq = 0, kk = 0, qk = 0;
+        for (size_t c = 0; c < width; c++) {
+            qq += q[c] * q[c];
+            kk += keys[j][c] * keys[j][c];
+            qk += q[c] * keys[j][c];
+        }
+        const fv_real size = fvi_sqrt(qq) * fvi_sqrt(kk);
+        score[j] = fv_re(size) == 0 ? 0 : qk / size;
+    }
+}
+
+/* with s = q k' / (|q| |k|): dq = k / (|q| |k|) - s q / |q|^2, and the same for k */
+static void cosine_backward(void *context, size_t width, const fv_real *q, size_t count,
+                            const fv_real *const *keys, const fv_real *weight, const fv_real *slope,
+                            fv_real *dq, fv_real *const *dkeys, fv_real *dweight)
+{
+    (void)context, (void)weight, (void)dweight;
+    for (size_t j = 0; j < count; j++) {
+        const fv_real *k = keys[j];
+        fv_real qq = 0, kk = 0, qk = 0;
+        for (size_t c = 0; c < width; c++) {
+            qq += q[c] * q[c];
+            kk += k[c] * k[c];
+            qk += q[c] * k[c];
+        }
+        const fv_real size = fvi_sqrt(qq) * fvi_sqrt(kk);
+        if (fv_re(size) == 0)
+            continue;
+        const fv_real step = slope[j] / size, by_q = step * qk / qq, by_k = step * qk / kk;
+        for (size_t c = 0; dq != NULL && c < width; c++)
+            dq[c] += step * k[c] - by_q * q[c];
+        for (size_t c = 0; dkeys != NULL && c < width; c++)
+            dkeys[j][c] += step * q[c] - by_k * k[c];
+    }
+}
+static const fv_score_function cosine_score = {NULL, cosine, cosine_backward};
+
+/* Cosine and bilinear scores are made of others. */
+static void score_by_others(fv_attention_opts *how)
+{
+    how->scale = how->scale != 0 ? how->scale : 1;
+    how->score = how->score == FV_SCORE_COSINE && how->edge_keys ? FV_SCORE_USER : FV_SCORE_DOT;
+    how->user = &cosine_score;
+}
+
 fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask *mask,
                      const fv_attention_opts *opts)
 {
@@ -229,14 +283,14 @@ fv_var *fv_attention(fv_tape *t, fv_var *q, fv_var *k, fv_var *v, const fv_mask 
         return fv_refuse(
             t, op, "queries %s of %zu heads, keys %s and values %s of %zu: widths do not fit",
             fv_describe(t, q), a->heads, fv_describe(t, k), fv_describe(t, v), a->kv_heads);
-    if (how.score == FV_SCORE_COSINE) {
+    if (how.score == FV_SCORE_COSINE && how.weight != NULL)
+        return fv_refuse(t, op, "a weight, but the score has none");
+    if (how.score == FV_SCORE_COSINE && how.edge_keys == NULL) {
         q = unit_heads(t, q, a->heads);
         k = unit_heads(t, k, a->kv_heads);
     }
-    if (how.score == FV_SCORE_COSINE || how.score == FV_SCORE_BILINEAR) {
-        how.score = FV_SCORE_DOT;
-        how.scale = how.scale != 0 ? how.scale : 1;
-    }
+    if (how.score == FV_SCORE_COSINE || how.score == FV_SCORE_BILINEAR)
+        score_by_others(&how);
     if (q == NULL || k == NULL)
         return NULL;
     a->queries = fvi_rows(q);

@@ -229,6 +229,11 @@ static void l2_normalize_strip_backward(const fv_var *y, strip s, fv_real *dx)
     const fv_real *length = (const fv_real *)y->saved + place_of_length(o, s, 0);
     fv_real *restrict to = dx + s.at;
     fv_real dot[FVI_ABREAST] = {0}, by[FVI_ABREAST];
+    size_t zeros = 0; /* a vector that nothing depends on may be NaN: attention hides some */
+    while (s.step == 1 && zeros < s.n && fv_re(dy[zeros]) == 0 && fv_im(dy[zeros]) == 0)
+        zeros++;
+    if (zeros == s.n)
+        return;
     if (s.step == 1)
         dot[0] = lane_dot(s.n, out, dy);
     for (size_t i = 0; s.step > 1 && i < s.n; i++)
