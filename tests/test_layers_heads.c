@@ -291,6 +291,78 @@ Test(layers_heads, a_call_says_what_does_not_fit)
     fv_params_free(params);
 }
 
+/* ---- what is passed on --------------------------------------------------------------------------------------- */
+
+/* The options of a layer without W_O reach attention: the bits of a call by hand. */
+Test(layers_heads, options_reach_attention)
+{
+    const fv_multihead_opts opts[] = {
+        {.softcap = 0.5},
+        {.scale = 3},
+        {.normalizer = FV_NORMALIZE_RELU},
+        {.normalizer = FV_NORMALIZE_MEAN, .kv_heads = 1},
+        {.score = FV_SCORE_DISTANCE},
+        {.score = FV_SCORE_ADDITIVE, .inner = FV_INNER_LEAKY_RELU, .inner_slope = 0.7},
+    };
+    const size_t count = sizeof opts / sizeof *opts;
+    fv_tape *t = fv_tape_new(NULL);
+    for (size_t n = 0; n < count; n++) {
+        fv_params *params = fv_params_new(1);
+        fv_multihead_opts how = opts[n];
+        how.no_output = true;
+        const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &how);
+        fill_times(params, 4);
+        fv_tape_begin(t, FV_GRAD, 1, 1);
+        const fv_mask mask = {.queries = &segments, .causal = true};
+        fv_var *x = input_numbers(t, FV_SHAPE(ROWS, D), 3), *part[3];
+        fv_var *y = fv_multihead_forward(t, &layer, x, &mask);
+        const size_t kv = D / HEADS * layer.how.kv_heads, sizes[] = {D, kv, kv};
+        fv_var *qkv =
+            fv_affine(t, x, fv_use(t, layer.in_proj_weight), fv_use(t, layer.in_proj_bias));
+        cr_assert(fv_split(t, qkv, 1, 3, sizes, part));
+        const fv_attention_opts same = {.heads = HEADS,
+                                        .kv_heads = opts[n].kv_heads,
+                                        .score = opts[n].score,
+                                        .normalizer = opts[n].normalizer,
+                                        .scale = opts[n].scale,
+                                        .softcap = opts[n].softcap,
+                                        .weight = layer.score_weight ? fv_use(t, layer.score_weight)
+                                                                     : NULL,
+                                        .inner = opts[n].inner,
+                                        .inner_slope = opts[n].inner_slope},
+                                plain = {.heads = HEADS, .kv_heads = opts[n].kv_heads};
+        fv_var *wanted = fv_attention(t, part[0], part[1], part[2], &mask, &same);
+        fv_var *other = fv_attention(t, part[0], part[1], part[2], &mask, &plain);
+        cr_assert(y != NULL && other != NULL, "%s", fv_tape_error(t)->text);
+        expect_same("y", ROWS * D, y->value.data, wanted->value.data);
+        cr_expect(memcmp(y->value.data, other->value.data, ROWS * D * sizeof(fv_real)) != 0,
+                  "options %zu make no difference", n);
+        fv_params_free(params);
+    }
+    fv_tape_free(t);
+}
+
+/* Dropout is there in FV_TRAIN, and each step draws its own. */
+Test(layers_heads, dropout_of_weights)
+{
+    fv_params *params = fv_params_new(1);
+    const fv_multihead_opts half = {.dropout = 0.5};
+    const fv_multihead layer = fv_multihead_init(fv_root(params), D, HEADS, &half);
+    fv_tape *t = fv_tape_new(NULL);
+    fv_real y[3][ROWS * D];
+    for (uint64_t step = 0; step < 3; step++) {
+        fv_tape_begin(t, step < 2 ? FV_TRAIN : FV_EVAL, 1, step);
+        fv_var *x = input_numbers(t, FV_SHAPE(ROWS, D), 3);
+        fv_var *out = fv_multihead_forward(t, &layer, x, NULL);
+        cr_assert_not_null(out, "%s", fv_tape_error(t)->text);
+        memcpy(y[step], out->value.data, sizeof y[step]);
+    }
+    for (int a = 0; a < 3; a++)
+        cr_expect(memcmp(y[a], y[(a + 1) % 3], sizeof y[a]) != 0);
+    fv_tape_free(t);
+    fv_params_free(params);
+}
+
 /* ---- gradient checks --------------------------------------------------------------------------------------- */
 
 #if defined(FV_F64) || defined(FV_COMPLEX)

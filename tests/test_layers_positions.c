@@ -87,7 +87,8 @@ Test(layers_positions, alibi_slopes)
     fv_params_free(params);
 }
 
-/* Which bucket a distance falls into shows in the score of its pair, read off the weights of a row that sees
+/* The logarithm of a power stays whole, which rounding alone would not: distance 10 of 160 in 10 buckets.
+ * Which bucket a distance falls into shows in the score of its pair, read off the weights of a row that sees
  * two keys: itself and the one at that distance. */
 static double score_at(const fv_multihead *layer, fv_tape *t, size_t rows, long distance)
 {
@@ -108,17 +109,23 @@ Test(layers_positions, t5_buckets)
         bool causal;
         long distance;
         int bucket;
-    } known[] = {{false, 1, 17},   {false, -1, 1},    {false, 7, 23},   {false, 8, 24},
-                 {false, 16, 26},  {false, 32, 28},   {false, -64, 14}, {false, 127, 31},
-                 {false, 300, 31}, {false, -300, 15}, {false, -11, 8},  {false, -12, 9},
-                 {true, 5, 0},     {true, -5, 5},     {true, -15, 15},  {true, -16, 16},
-                 {true, -32, 21},  {true, -128, 31},  {true, -300, 31}, {true, -64, 26}};
+        size_t buckets, farthest; /* 0: 32 and 128 */
+    } known[] = {{false, 1, 17, 0, 0},    {false, -1, 1, 0, 0},   {false, 7, 23, 0, 0},
+                 {false, 8, 24, 0, 0},    {false, 16, 26, 0, 0},  {false, 32, 28, 0, 0},
+                 {false, -64, 14, 0, 0},  {false, 127, 31, 0, 0}, {false, 300, 31, 0, 0},
+                 {false, -300, 15, 0, 0}, {false, -11, 8, 0, 0},  {false, -12, 9, 0, 0},
+                 {true, 5, 0, 0, 0},      {true, -5, 5, 0, 0},    {true, -15, 15, 0, 0},
+                 {true, -16, 16, 0, 0},   {true, -32, 21, 0, 0},  {true, -128, 31, 0, 0},
+                 {true, -300, 31, 0, 0},  {true, -64, 26, 0, 0},  {true, -10, 6, 10, 160},
+                 {true, -9, 5, 10, 160}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         fv_params *params = fv_params_new(1);
-        const fv_multihead_opts opts = {.t5_buckets = 32, .t5_causal = known[i].causal};
+        const size_t buckets = known[i].buckets ? known[i].buckets : 32;
+        const fv_multihead_opts opts = {
+            .t5_buckets = buckets, .t5_distance = known[i].farthest, .t5_causal = known[i].causal};
         const fv_multihead layer = fv_multihead_init(fv_root(params), 1, 1, &opts);
         cr_assert_str_eq(layer.buckets->name, "relative_attention_bias.weight");
-        for (size_t b = 0; b < 32; b++)
+        for (size_t b = 0; b < buckets; b++)
             layer.buckets->value.data[b] = (fv_real)(0.25 * (double)b);
         fv_tape *t = fv_tape_new(NULL);
         fv_tape_begin(t, FV_EVAL, 1, 1);
