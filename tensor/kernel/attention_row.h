@@ -26,6 +26,11 @@ typedef struct {
     fv_real *key, *value;             /* one pair's, when they are sums [kv_heads * width] */
     fv_real *inner, *outer;           /* f(q + k), and w f'(q + k) [heads * qk] */
     fv_real *user_keys, *user_slopes; /* [FVI_ROW_BLOCK, qk] */
+    /* Rows of keys that edges lead to, anywhere in memory, are asked for some edges ahead. */
+    struct {
+        const fv_real *rows;
+        size_t row, width;
+    } ahead[4];
 } fvi_row;
 
 enum { FVI_ROW_BLOCK = 64 }; /* keys that a user's score is asked for at once */
@@ -46,9 +51,14 @@ static inline fvi_four fvi_load_four(const fv_real *x)
     return q;
 }
 
-/* Lanes of sixteen bytes, folded in halves, then one chain over what is left: the same on every
- * processor. */
-static inline fv_real fvi_dot(size_t n, const fv_real *x, const fv_real *y)
+/* Calls of a function whose last argument is a count of so few that loops over it should be unrolled. */
+#define FVI_UNROLLED(n, function, ...)                                                             \
+    ((n) == 1   ? function(__VA_ARGS__, 1)                                                         \
+     : (n) == 4 ? function(__VA_ARGS__, 4)                                                         \
+     : (n) == 8 ? function(__VA_ARGS__, 8)                                                         \
+                : function(__VA_ARGS__, n))
+
+FVI_INLINE fv_real fvi_dot_of(const fv_real *x, const fv_real *y, const size_t n)
 {
     fvi_four part[4];
     fv_real lane[FVI_QUAD];
@@ -70,8 +80,14 @@ static inline fv_real fvi_dot(size_t n, const fv_real *x, const fv_real *y)
     return lane[0];
 }
 
-/* y += alpha x */
-static inline void fvi_add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real *y)
+/* Lanes of sixteen bytes, folded in halves, then one chain over what is left: the same on every
+ * processor. */
+static inline fv_real fvi_dot(size_t n, const fv_real *x, const fv_real *y)
+{
+    return FVI_UNROLLED(n, fvi_dot_of, x, y);
+}
+
+FVI_INLINE void fvi_add_scaled_of(fv_real alpha, const fv_real *x, fv_real *y, const size_t n)
 {
     size_t c = 0;
     for (; c + FVI_WIDTH <= n; c += FVI_WIDTH)
@@ -82,6 +98,12 @@ static inline void fvi_add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_
     }
     for (; c < n; c++)
         y[c] = fvi_fma(alpha, x[c], y[c]);
+}
+
+/* y += alpha x */
+static inline void fvi_add_scaled(size_t n, fv_real alpha, const fv_real *x, fv_real *y)
+{
+    FVI_UNROLLED(n, fvi_add_scaled_of, alpha, x, y);
 }
 
 /* ---- scratch ---------------------------------------------------------------------------------- */
@@ -137,6 +159,7 @@ static inline size_t fvi_row_layout(fvi_row *r, const fvi_attention *a, bool gra
     }
     if (!grad)
         r->w = r->s;
+    memset(r->ahead, 0, sizeof r->ahead);
     r->at = scratch != NULL ? (uint32_t *)(void *)(scratch + used) : NULL;
     r->a = a;
     r->group = a->heads / a->kv_heads;
@@ -156,6 +179,17 @@ static inline size_t fvi_lower_edge(const int32_t *keys, size_t from, size_t end
             end = middle;
     }
     return from;
+}
+
+/* Asks the memory for the rows that the next count edges after some lead to. */
+static inline void fvi_row_look_ahead(const fvi_row *r, const fv_graph *g, size_t count)
+{
+    enum { EDGES = 12, LINE = 64 / sizeof(fv_real) };
+    const size_t last = g->offsets[g->rows], from = fvi_least(r->edge + EDGES, last);
+    for (size_t e = from; e < fvi_least(from + count, last); e++)
+        for (size_t n = 0; n < 4 && r->ahead[n].rows != NULL; n++)
+            for (size_t c = 0; c < r->ahead[n].width; c += LINE)
+                __builtin_prefetch(r->ahead[n].rows + (size_t)g->keys[e] * r->ahead[n].row + c);
 }
 
 /* Turns to query i of patch p and lists the keys it sees among positions low .. high - 1. */
@@ -180,6 +214,7 @@ static inline void fvi_row_turn(fvi_row *r, const fvi_patch *p, size_t i, size_t
         r->count = fvi_lower_edge(g->keys, r->edge, to, p->key + end) - r->edge;
         for (size_t b = 0; b < r->count; b++)
             r->at[b] = (uint32_t)((size_t)g->keys[r->edge + b] - p->key);
+        fvi_row_look_ahead(r, g, r->count);
         return;
     }
     const unsigned char *visible =
@@ -253,10 +288,9 @@ static inline const fv_real *fvi_row_value(const fvi_row *r, size_t b)
 
 /* ---- scores ----------------------------------------------------------------------------------- */
 
-/* f(q + k) and, when slope is given, weight f'(q + k). */
-static inline void fvi_row_inner(const fvi_attention *a, size_t n, const fv_real *q,
-                                 const fv_real *k, const fv_real *weight, fv_real *restrict f,
-                                 fv_real *restrict slope)
+FVI_INLINE void fvi_row_inner_of(const fvi_attention *a, const fv_real *q, const fv_real *k,
+                                 const fv_real *weight, fv_real *restrict f,
+                                 fv_real *restrict slope, const size_t n)
 {
     const fv_real leak = a->inner == FV_INNER_RELU       ? 0
                          : a->inner == FV_INNER_IDENTITY ? 1
@@ -274,6 +308,17 @@ static inline void fvi_row_inner(const fvi_attention *a, size_t n, const fv_real
         slope[c] = fv_re(f[c]) > 0 ? weight[c] : weight[c] * leak;
     for (size_t c = 0; c < n; c++)
         f[c] = fv_re(f[c]) > 0 ? f[c] : f[c] * leak;
+}
+
+/* f(q + k) and, when slope is given, weight f'(q + k). */
+static inline void fvi_row_inner(const fvi_attention *a, size_t n, const fv_real *q,
+                                 const fv_real *k, const fv_real *weight, fv_real *f,
+                                 fv_real *slope)
+{
+    if (n == 64)
+        fvi_row_inner_of(a, q, k, weight, f, slope, 64);
+    else
+        FVI_UNROLLED(n, fvi_row_inner_of, a, q, k, weight, f, slope);
 }
 
 static inline void fvi_row_additive(const fvi_row *r)
@@ -438,10 +483,9 @@ static inline bool fvi_hidden(fv_real score)
     return fv_re(score) == (fvi_part)-INFINITY;
 }
 
-/* Weights from the scores and each head's statistic (see fvi_attention.lse), before dropout. */
-static inline void fvi_row_weights(const fvi_row *r, const fv_real *statistic)
+FVI_INLINE void fvi_row_weights_of(const fvi_row *r, const fv_real *statistic, const size_t heads)
 {
-    const size_t heads = r->heads, whole = fvi_whole(fvi_lanes(fvi_row_pairs(r)));
+    const size_t whole = fvi_whole(fvi_lanes(fvi_row_pairs(r)));
     const fv_normalizer how = r->a->normalizer;
     const fv_real *s = r->s;
     fv_real *w = r->w, *by = r->sum;
@@ -487,10 +531,15 @@ static inline void fvi_row_weights(const fvi_row *r, const fv_real *statistic)
             w[x] = fvi_hidden(s[x]) ? 0 : s[x];
 }
 
-/* Each head's largest score. */
-static inline void fvi_row_most(const fvi_row *r)
+/* Weights from the scores and each head's statistic (see fvi_attention.lse), before dropout. */
+static inline void fvi_row_weights(const fvi_row *r, const fv_real *statistic)
 {
-    const size_t heads = r->heads;
+    FVI_UNROLLED(r->heads, fvi_row_weights_of, r, statistic);
+}
+
+/* Each head's largest score. */
+FVI_INLINE void fvi_row_most(const fvi_row *r, const size_t heads)
+{
     const fv_real *restrict s = r->s;
     fv_real *restrict most = r->most;
     for (size_t h = 0; h < heads; h++)
@@ -502,13 +551,12 @@ static inline void fvi_row_most(const fvi_row *r)
         }
 }
 
-/* e^(s - most) in the place of the scores, their sum, and with it weights. */
-static inline void fvi_row_softmax(const fvi_row *r, fv_real *statistic)
+FVI_INLINE void fvi_row_softmax_of(const fvi_row *r, fv_real *statistic, const size_t heads)
 {
-    const size_t heads = r->heads, whole = fvi_whole(fvi_lanes(fvi_row_pairs(r)));
+    const size_t whole = fvi_whole(fvi_lanes(fvi_row_pairs(r)));
     const bool plus_one = r->a->normalizer == FV_NORMALIZE_SOFTMAX_PLUS_ONE;
     fv_real *restrict s = r->s, *restrict most = r->most, *restrict sum = r->sum;
-    fvi_row_most(r);
+    fvi_row_most(r, heads);
     for (size_t h = 0; h < heads; h++) {
         statistic[h] = most[h]; /* -inf: it saw nothing, unless the sum is NaN */
         if (fvi_hidden(most[h]) || (plus_one && fv_re(most[h]) < 0))
@@ -534,11 +582,17 @@ static inline void fvi_row_softmax(const fvi_row *r, fv_real *statistic)
             s[b * heads + h] *= sum[h];
 }
 
+/* e^(s - most) in the place of the scores, their sum, and with it weights. */
+static inline void fvi_row_softmax(const fvi_row *r, fv_real *statistic)
+{
+    FVI_UNROLLED(r->heads, fvi_row_softmax_of, r, statistic);
+}
+
 /* The thresholds of sparsemax; 0 for a head that sees nothing. */
 static inline void fvi_row_sparsemax(const fvi_row *r, fv_real *statistic)
 {
     const size_t heads = r->heads;
-    fvi_row_most(r);
+    fvi_row_most(r, heads);
     for (size_t h = 0; h < heads; h++)
         r->sum[h] = fvi_hidden(r->most[h]) ? 0 : r->most[h];
     for (size_t h = 0; h < heads; h += FVI_SPARSEMAX_ABREAST)

@@ -43,6 +43,8 @@ static void forward_share(const fvi_attention *a, size_t *ticket, fv_real *scrat
     fvi_row r;
     fvi_patch p;
     fvi_row_layout(&r, a, false, scratch);
+    r.ahead[0].rows = a->v, r.ahead[0].row = a->v_row, r.ahead[0].width = a->kv_heads * a->vd;
+    r.ahead[1].rows = a->k, r.ahead[1].row = a->k_row, r.ahead[1].width = a->kv_heads * a->qk;
     for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
         p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         for (size_t from = 0; from < p.queries; from += ROWS, task++) {

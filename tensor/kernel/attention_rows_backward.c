@@ -80,40 +80,46 @@ static void weight_slopes(const fvi_row *r, const fv_real *dy)
             r->slope[x] = fv_re(r->keep[x]) != 0 ? r->slope[x] * r->keep[x] : 0;
 }
 
+FVI_INLINE void score_slopes_of(const fvi_row *r, const fv_real *statistic, const fv_real *level,
+                                const size_t heads)
+{
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *w = r->w + b * heads, *s = r->s + b * heads;
+        fv_real *slope = r->slope + b * heads;
+        switch (r->a->normalizer) {
+        case FV_NORMALIZE_SOFTMAX:
+        case FV_NORMALIZE_SOFTMAX_PLUS_ONE:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : w[h] * (slope[h] - level[h]);
+            break;
+        case FV_NORMALIZE_SPARSEMAX:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] - level[h];
+            break;
+        case FV_NORMALIZE_RELU:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : (slope[h] - level[h]) / statistic[h];
+            break;
+        case FV_NORMALIZE_SIGMOID:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] * (w[h] * (1 - w[h]));
+            break;
+        case FV_NORMALIZE_MEAN:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h] / statistic[h];
+            break;
+        default:
+            for (size_t h = 0; h < heads; h++)
+                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h];
+        }
+    }
+}
+
 /* The gradient of the scores from that of the weights. Softmax: w (z dP - level); relu: (z dP - level) /
  * sum; sparsemax: z dP - level on the support; sigmoid: z dP w (1 - w); mean: z dP / count; none: z dP. */
 static void score_slopes(const fvi_row *r, const fv_real *statistic, const fv_real *level)
 {
-    for (size_t b = 0; b < r->count; b++) {
-        const fv_real *w = r->w + b * r->heads, *s = r->s + b * r->heads;
-        fv_real *slope = r->slope + b * r->heads;
-        switch (r->a->normalizer) {
-        case FV_NORMALIZE_SOFTMAX:
-        case FV_NORMALIZE_SOFTMAX_PLUS_ONE:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fv_re(w[h]) == 0 ? 0 : w[h] * (slope[h] - level[h]);
-            break;
-        case FV_NORMALIZE_SPARSEMAX:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] - level[h];
-            break;
-        case FV_NORMALIZE_RELU:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fv_re(w[h]) == 0 ? 0 : (slope[h] - level[h]) / statistic[h];
-            break;
-        case FV_NORMALIZE_SIGMOID:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fv_re(w[h]) == 0 ? 0 : slope[h] * (w[h] * (1 - w[h]));
-            break;
-        case FV_NORMALIZE_MEAN:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h] / statistic[h];
-            break;
-        default:
-            for (size_t h = 0; h < r->heads; h++)
-                slope[h] = fvi_hidden(s[h]) ? 0 : slope[h];
-        }
-    }
+    FVI_UNROLLED(r->heads, score_slopes_of, r, statistic, level);
 }
 
 /* The gradients of what is added to the scores. */
@@ -179,21 +185,24 @@ static void add_to_pair(const targets *t, const fvi_row *r, size_t h, fv_real q_
         fvi_add_scaled(n, k_slope, k_side, t->dpair + k_at);
 }
 
-/* An additive score of width 1 and as many key heads as heads: heads are the channels. */
-static void add_narrow(const targets *t, const fvi_row *r, const fv_real *slope)
+/* An additive score with as many key heads as heads: all channels of all heads abreast, width of a head. */
+FVI_INLINE void add_abreast(const targets *t, const fvi_row *r, const fv_real *slope,
+                            const size_t width)
 {
-    for (size_t h = 0; h < r->heads; h++) {
-        const fv_real step = fv_re(slope[h]) == 0 ? 0 : slope[h] * r->outer[h];
-        if (t->dq != NULL)
-            t->dq[h] += step;
-        if (t->dk != NULL)
-            t->dk[h] += step;
-        if (t->dpair != NULL)
-            t->dpair[h] += step;
-    }
-    for (size_t h = 0; t->dweight != NULL && h < r->heads; h++)
-        if (fv_re(slope[h]) != 0)
-            t->dweight[h] = fvi_fma(slope[h], r->inner[h], t->dweight[h]);
+    const size_t n = r->heads * width;
+    fv_real *restrict step = r->outer, *restrict f = r->inner;
+    for (size_t h = 0; h < r->heads; h++)
+        for (size_t c = h * width; c < (h + 1) * width; c++) {
+            const bool hidden = fv_re(slope[h]) == 0;
+            step[c] = hidden ? 0 : slope[h] * step[c];
+            f[c] = hidden ? 0 : slope[h] * f[c];
+        }
+    fv_real *const to[] = {t->dq, t->dk, t->dpair};
+    for (int i = 0; i < 3; i++)
+        for (size_t c = 0; to[i] != NULL && c < n; c++)
+            to[i][c] += step[c];
+    for (size_t c = 0; t->dweight != NULL && c < n; c++)
+        t->dweight[c] += f[c];
 }
 
 /* dot: dq = slope k, dk = slope q; -|q - k|^2: dq = -2 slope (q - k) = -dk; w . f(q + k): dq = dk =
@@ -204,14 +213,15 @@ static void add_to_queries_and_keys(const fvi_row *r, const fvi_attention_grad *
     const size_t n = a->qk;
     const fv_real *q = fvi_row_query(r);
     const bool additive = a->score == FV_SCORE_ADDITIVE,
-               narrow = additive && n == 1 && a->heads == a->kv_heads;
+               abreast = additive && a->heads == a->kv_heads;
     targets t = targets_of(r, g, to);
     for (size_t b = 0; b < r->count; b++) {
         const fv_real *k = fvi_row_key(r, b), *slope = r->slope + b * r->heads;
         target_pair(&t, r, g, to, b);
-        if (narrow) {
-            fvi_row_inner(a, r->heads, q, k + r->kv, a->weight + r->first, r->inner, r->outer);
-            add_narrow(&t, r, slope);
+        if (abreast) {
+            fvi_row_inner(a, r->heads * n, q, k + r->kv * n, a->weight + r->first * n, r->inner,
+                          r->outer);
+            FVI_UNROLLED(n, add_abreast, &t, r, slope);
             continue;
         }
         for (size_t h = 0; h < r->heads; h++) {
@@ -336,12 +346,29 @@ static void backward_row(const fvi_row *r, const fvi_attention_grad *g, const pa
     add_to_values(r, g, to, dy);
 }
 
+/* What the edges of a part lead to: keys and values, and their gradients. */
+static void look_ahead(fvi_row *r, const fvi_attention_grad *g, const part *to)
+{
+    const fvi_attention *a = r->a;
+    const size_t kv = to->first / r->group, kvs = (to->end - to->first) / r->group;
+    const fv_real *rows[] = {a->v, a->k, to->keys ? g->dv : NULL, to->keys ? g->dk : NULL};
+    for (size_t n = 0, at = 0; n < 4; n++) {
+        const size_t width = n % 2 == 0 ? a->vd : a->qk;
+        if (rows[n] == NULL)
+            continue;
+        r->ahead[at].rows = rows[n] + kv * width;
+        r->ahead[at].row = n % 2 == 0 ? a->v_row : a->k_row;
+        r->ahead[at++].width = kvs * width;
+    }
+}
+
 static void backward_part(const fvi_attention *a, const fvi_attention_grad *g, const part *to,
                           fv_real *scratch)
 {
     fvi_row r;
     fvi_patch p;
     fvi_row_layout(&r, a, true, scratch);
+    look_ahead(&r, g, to);
     for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
         p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         const size_t from = fvi_most(p.query, to->from);
