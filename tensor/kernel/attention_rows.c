@@ -1,6 +1,6 @@
 /* Attention row by row, forward: a query row walks the keys it sees, so that any mask costs its
  * visible pairs, and only the scores of one row exist at a time. */
-#include "tensor/kernel/attention_row.h"
+#include "tensor/kernel/attention_row_scores.h"
 
 /* y += weight value, over the keys seen. */
 static void sum_values(const fvi_row *r, fv_real *y)

@@ -5,7 +5,7 @@
  * the score's weight, of the biases by distance and of the values by distance) is summed over strips of
  * rows that the shape alone decides, and the strips' sums are added in order. dk and dv are summed over
  * rows ascending, then over the heads of a group. */
-#include "tensor/kernel/attention_row.h"
+#include "tensor/kernel/attention_row_scores.h"
 
 enum { STRIPS = 16 };
 
