@@ -7,9 +7,11 @@
 #include "tensor/kernel/attention_scores.h"
 
 typedef struct {
-    fv_real *dyt, *slopes, *dqt, *right; /* dY^T, dS^T, dQ^T, a padded operand */
-    fv_real *distances;                  /* sums of dS by i - j */
-    fv_real *slot;                       /* this tile's share of drelative, then of dslopes */
+    fv_real *dyt, *slopes, *dqt; /* dY^T, dS^T, dQ^T */
+    const fv_real *q, *dy;       /* rows of Q and dY, of whole vectors */
+    size_t q_row, dy_row;
+    fv_real *distances; /* sums of dS by i - j */
+    fv_real *slot;      /* this tile's share of drelative, then of dslopes */
     fv_real level[TILE_QUERIES];
     fv_real kept[TILE_QUERIES]; /* log-sum-exp, or one over what the weights were divided by */
 } state;
@@ -173,24 +175,31 @@ static void back_to_products(const fvi_score_tile *t, const fvi_attention_grad *
         b->slopes[x] *= scale;
 }
 
-/* C[keys, width] += W X with the weights W [keys, lanes] and rows X that a zero weight hides. */
-static void add_to_keys(const fvi_score_tile *t, state *b, size_t keys, const fv_real *weights,
-                        size_t width, const fv_real *x, size_t row, fv_real *c, size_t c_row,
-                        bool careful)
+/* The rows of x as a right operand: of whole vectors and, when many keys meet them, side by side,
+ * since in place they may lie so that a cache holds few of them. */
+static const fv_real *right_operand(const fvi_score_tile *t, size_t keys, size_t width,
+                                    const fv_real *x, size_t *row, fv_real *room)
 {
-    if (careful) {
+    const size_t packed_row = fvi_lanes(width);
+    if (width % FVI_WIDTH == 0 && keys <= TILE_QUERIES)
+        return x;
+    for (size_t l = 0; l < t->rows; l++)
+        for (size_t c = 0; c < packed_row; c++)
+            room[l * packed_row + c] = c < width ? x[l * *row + c] : 0;
+    *row = packed_row;
+    return room;
+}
+
+/* C[keys, width] += W X with the weights W [keys, lanes] and rows X; careful: a zero weight
+ * hides them. */
+static void add_to_keys(const fvi_score_tile *t, size_t keys, const fv_real *weights, size_t width,
+                        const fv_real *x, size_t row, fv_real *c, size_t c_row, bool careful)
+{
+    if (careful)
         fvi_hiding_product(true, keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row,
                            true);
-        return;
-    }
-    if (width % FVI_WIDTH != 0) { /* fvi_in_place reads whole vectors */
-        for (size_t l = 0; l < t->rows; l++)
-            for (size_t i = 0; i < fvi_lanes(width); i++)
-                b->right[l * fvi_lanes(width) + i] = i < width ? x[l * row + i] : 0;
-        x = b->right;
-        row = fvi_lanes(width);
-    }
-    fvi_in_place(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
+    else
+        fvi_in_place(keys, width, t->rows, weights, t->lanes, 1, x, row, c, c_row, true);
 }
 
 /* Where a tile's share of a head's gradients by distance is kept. */
@@ -226,9 +235,10 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
     state b;
     b.dyt = fvi_slice(&scratch, a->vd * lanes);
     b.dqt = fvi_slice(&scratch, a->qk * lanes);
-    b.slopes = fvi_slice(&scratch, fvi_most(tile_keys, a->vd) * lanes);
+    b.slopes = fvi_slice(&scratch, fvi_most(tile_keys, fvi_most(a->qk, a->vd)) * lanes);
     b.distances = fvi_slice(&scratch, lanes + tile_keys);
-    b.right = fvi_slice(&scratch, fvi_lanes(fvi_most(a->qk, a->vd)) * lanes);
+    fv_real *q_room = fvi_slice(&scratch, fvi_lanes(a->qk) * lanes);
+    fv_real *dy_room = fvi_slice(&scratch, fvi_lanes(a->vd) * lanes);
     b.slot = slot;
     fvi_across(t.rows, lanes, a->vd, dy, y_row, b.dyt);
     fvi_across(t.rows, lanes, a->vd, y, y_row, b.slopes);
@@ -242,6 +252,12 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
     for (size_t l = 0; l < t.rows; l++)
         b.kept[l] = kept_of(a, a->lse[(row + l) * a->heads + head]);
     const size_t low = fvi_most(t.low, part->low), high = fvi_least(t.high, part->high);
+    b.q_row = a->q_row;
+    b.dy_row = y_row;
+    if (part->keys && low < high) {
+        b.q = right_operand(&t, high - low, a->qk, t.q, &b.q_row, q_room);
+        b.dy = right_operand(&t, high - low, a->vd, dy, &b.dy_row, dy_room);
+    }
     for (size_t start = low / TILE_KEYS * TILE_KEYS; start < high; start += TILE_KEYS) {
         const size_t from = fvi_most(start, low), to = fvi_least(start + TILE_KEYS, high);
         const size_t keys = to - from;
@@ -257,11 +273,11 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
             checked = true;
         }
         if (part->keys && g->dv != NULL)
-            add_to_keys(&t, &b, keys, t.scores, a->vd, dy, y_row,
+            add_to_keys(&t, keys, t.scores, a->vd, b.dy, b.dy_row,
                         g->dv + (p->key + from) * a->v_row + kv * a->vd, a->v_row,
                         partial && !finite);
         if (part->keys && g->dk != NULL)
-            add_to_keys(&t, &b, keys, b.slopes, a->qk, t.q, a->q_row,
+            add_to_keys(&t, keys, b.slopes, a->qk, b.q, b.q_row,
                         g->dk + (p->key + from) * a->k_row + kv * a->qk, a->k_row,
                         partial && !finite);
         if (rows && partial && !fvi_finite(keys, a->qk, k, a->k_row))
@@ -272,10 +288,10 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
         begun = true;
     }
     if (rows && begun) {
-        fvi_transpose(a->qk, t.rows, b.dqt, lanes, b.right, a->qk);
+        fvi_transpose(a->qk, t.rows, b.dqt, lanes, b.slopes, a->qk);
         for (size_t l = 0; l < t.rows; l++)
             for (size_t c = 0; c < a->qk; c++)
-                g->dq[(row + l) * a->q_row + head * a->qk + c] += b.right[l * a->qk + c];
+                g->dq[(row + l) * a->q_row + head * a->qk + c] += b.slopes[l * a->qk + c];
     }
 }
 

@@ -103,35 +103,50 @@ static void drop(const fvi_score_tile *t, size_t from, size_t to)
     }
 }
 
-/* What the sum of row l makes of y, and the number that stands for it in backward. */
-static inline void normalize(const fvi_attention *a, const running *r, size_t l, fv_real *factor,
-                             fv_real *lse)
+/* What the sums make of y, and the numbers that stand for them in backward. */
+FVI_INLINE void normalize_by(fv_normalizer normalizer, const running *r, size_t lanes,
+                             fv_real *restrict factor, fv_real *restrict lse)
 {
-    const bool saw = fv_re(r->sum[l]) != 0;
-    const fv_real sum = saw ? r->sum[l] : 1;
-    const fvi_part highest = r->highest[l];
-    switch (a->normalizer) {
-    case FV_NORMALIZE_SOFTMAX_PLUS_ONE: { /* the one is a score of 0 */
-        const fvi_part top = highest > 0 ? highest : 0;
-        const fv_real shrink = fvi_weight((fv_real)(saw ? highest - top : 0));
-        const fv_real all = sum * shrink + fvi_weight((fv_real)-top);
-        *factor = saw ? shrink / all : 0;
-        *lse = saw ? top + fvi_log(all) : (fv_real)-INFINITY;
-        break;
+    for (size_t l = 0; l < lanes; l++) {
+        const bool saw = fv_re(r->sum[l]) != 0;
+        const fv_real sum = saw ? r->sum[l] : 1;
+        const fvi_part highest = r->highest[l];
+        if (normalizer == FV_NORMALIZE_SOFTMAX) {
+            factor[l] = saw ? 1 / sum : 0;
+            lse[l] = saw ? highest + fvi_log(sum) : (fv_real)-INFINITY;
+        } else if (normalizer == FV_NORMALIZE_SOFTMAX_PLUS_ONE) { /* the one is a score of 0 */
+            const fvi_part top = highest > 0 ? highest : 0;
+            const fv_real shrink = fvi_weight((fv_real)(saw ? highest - top : 0));
+            const fv_real all = sum * shrink + fvi_weight((fv_real)-top);
+            factor[l] = saw ? shrink / all : 0;
+            lse[l] = saw ? top + fvi_log(all) : (fv_real)-INFINITY;
+        } else if (normalizer == FV_NORMALIZE_SIGMOID) { /* and none */
+            factor[l] = 1;
+            lse[l] = 0;
+        } else { /* relu, mean */
+            factor[l] = saw ? 1 / sum : 0;
+            lse[l] = r->sum[l];
+        }
     }
-    case FV_NORMALIZE_RELU:
-    case FV_NORMALIZE_MEAN:
-        *factor = saw ? 1 / sum : 0;
-        *lse = r->sum[l];
+}
+
+static void normalize(const fvi_score_tile *t, const running *r, fv_real *factor, fv_real *lse)
+{
+    const size_t lanes = fvi_whole(t->lanes);
+    switch (t->a->normalizer) {
+    case FV_NORMALIZE_SOFTMAX_PLUS_ONE:
+        normalize_by(FV_NORMALIZE_SOFTMAX_PLUS_ONE, r, lanes, factor, lse);
         break;
     case FV_NORMALIZE_SIGMOID:
     case FV_NORMALIZE_NONE:
-        *factor = 1;
-        *lse = 0;
+        normalize_by(FV_NORMALIZE_SIGMOID, r, lanes, factor, lse);
+        break;
+    case FV_NORMALIZE_RELU:
+    case FV_NORMALIZE_MEAN:
+        normalize_by(FV_NORMALIZE_RELU, r, lanes, factor, lse);
         break;
     default:
-        *factor = saw ? 1 / sum : 0;
-        *lse = saw ? highest + fvi_log(sum) : (fv_real)-INFINITY;
+        normalize_by(FV_NORMALIZE_SOFTMAX, r, lanes, factor, lse);
     }
 }
 
@@ -143,10 +158,9 @@ static void finish(const fvi_score_tile *t, running *r)
                  lanes = fvi_whole(t->lanes);
     const fv_real kept = (fv_real)(1 / (1 - a->dropout));
     fv_real factor[TILE_QUERIES], lse[TILE_QUERIES];
-    for (size_t l = 0; l < lanes; l++) {
-        normalize(a, r, l, &factor[l], &lse[l]);
+    normalize(t, r, factor, lse);
+    for (size_t l = 0; l < lanes; l++)
         factor[l] *= kept;
-    }
     for (size_t c = 0; c < a->vd; c++) {
         fv_real *restrict y = r->yt + c * lanes;
         for (size_t l = 0; l < lanes; l++)

@@ -1,4 +1,4 @@
-/* A tile of attention: up to 64 query rows of one head against a run of keys, scores transposed.
+/* A tile of attention: up to 96 query rows of one head against a run of keys, scores transposed.
  *
  * Queries lie along the vector lanes: the scores are S^T [keys, lanes] = K Q^T, with K read in
  * place and Q^T packed once a tile. Softmax then needs no sum across lanes, every lane goes its own
@@ -14,7 +14,7 @@
 #include "tensor/math.h"
 #include "tensor/philox.h"
 
-enum { TILE_QUERIES = 64, TILE_KEYS = 256 };
+enum { TILE_QUERIES = 96, TILE_KEYS = 128 };
 
 typedef struct {
     const fvi_attention *a;
@@ -64,12 +64,12 @@ static inline void fvi_in_place(size_t m, size_t n, size_t k, const fv_real *a, 
 {
     const fvi_tile_end end = {.add = add};
     const size_t tiles = fvi_tiles(m);
-    for (size_t j = 0; j < n; j += FVI_NR)
-        for (size_t t = 0; t < tiles; t++) {
-            const size_t i = fvi_tile_row(m, tiles, t), rows = fvi_tile_row(m, tiles, t + 1) - i;
+    for (size_t t = 0; t < tiles; t++) {
+        const size_t i = fvi_tile_row(m, tiles, t), rows = fvi_tile_row(m, tiles, t + 1) - i;
+        for (size_t j = 0; j < n; j += FVI_NR)
             fvi_tile_any(rows, fvi_least(n - j, FVI_NR), k, a + i * a_row, a_row, a_col, b + j,
                          b_row, c + i * c_row + j, c_row, &end);
-        }
+    }
 }
 
 /* The weight exp(x) of a score that is x above the highest, or above the log-sum-exp: at most
@@ -121,8 +121,8 @@ static inline size_t fvi_tiles_scratch(const fvi_attention *a, bool grad)
     const size_t keys = fvi_least(a->keys, TILE_KEYS), wide = fvi_most(a->qk, a->vd);
     const size_t forward = fvi_score_tile_size(a, grad) + a->vd * lanes;
     return !grad ? forward
-                 : forward + (a->qk + fvi_most(keys, a->vd) + fvi_lanes(wide)) * lanes +
-                       fvi_lanes(lanes + keys);
+                 : forward + fvi_lanes(lanes + keys) +
+                       (a->qk + fvi_most(keys, wide) + fvi_lanes(a->qk) + fvi_lanes(a->vd)) * lanes;
 }
 
 static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_patch *p,
