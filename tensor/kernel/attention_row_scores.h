@@ -36,6 +36,8 @@ static inline void fvi_row_inner(const fvi_attention *a, size_t n, const fv_real
 {
     if (n == 64)
         fvi_row_inner_of(a, q, k, weight, f, slope, 64);
+    else if (n == 32)
+        fvi_row_inner_of(a, q, k, weight, f, slope, 32);
     else
         FVI_UNROLLED(n, fvi_row_inner_of, a, q, k, weight, f, slope);
 }
