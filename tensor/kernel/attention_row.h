@@ -191,8 +191,8 @@ static inline void fvi_row_look_ahead(const fvi_row *r, const fv_graph *g, size_
                 __builtin_prefetch(r->ahead[n].rows + (size_t)g->keys[e] * r->ahead[n].row + c);
 }
 
-/* Turns to query i of patch p and lists the keys it sees among positions low .. high - 1. */
-static inline void fvi_row_turn(fvi_row *r, const fvi_patch *p, size_t i, size_t low, size_t high)
+/* Turns to query i of patch p and lists the keys it sees. */
+static inline void fvi_row_turn(fvi_row *r, const fvi_patch *p, size_t i)
 {
     const fv_mask *m = r->a->mask;
     size_t first, end;
@@ -202,8 +202,6 @@ static inline void fvi_row_turn(fvi_row *r, const fvi_patch *p, size_t i, size_t
     r->place = (int64_t)i + p->offset;
     r->count = 0;
     fvi_mask_range(m, p, i, &first, &end);
-    first = fvi_most(first, low);
-    end = fvi_least(end, high);
     if (first >= end)
         return;
     if (m != NULL && m->edges != NULL) {
@@ -235,6 +233,12 @@ static inline void fvi_row_heads(fvi_row *r, size_t first, size_t heads)
 static inline size_t fvi_row_kv(const fvi_row *r, size_t h)
 {
     return r->group == 1 ? r->first + h : (r->first + h) / r->group;
+}
+
+/* The same, counted from that of the first head abreast. */
+static inline size_t fvi_row_kv_at(const fvi_row *r, size_t h)
+{
+    return r->group == 1 ? h : (r->first + h) / r->group - r->kv;
 }
 
 /* How many numbers are in a list of pairs. */

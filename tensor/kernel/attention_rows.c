@@ -2,22 +2,26 @@
  * visible pairs, and only the scores of one row exist at a time. */
 #include "tensor/kernel/attention_row_scores.h"
 
+FVI_INLINE void sum_values_of(const fvi_row *r, fv_real *y, const size_t n)
+{
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *v = fvi_row_value(r, b) + r->kv * n, *w = r->w + b * r->heads;
+        for (size_t h = 0; h < r->heads; h++)
+            if (fv_re(w[h]) != 0)
+                fvi_add_scaled_of(w[h], v + fvi_row_kv_at(r, h) * n, y + h * n, n);
+    }
+}
+
 /* y += weight value, over the keys seen. */
 static void sum_values(const fvi_row *r, fv_real *y)
 {
-    const size_t n = r->a->vd;
-    for (size_t b = 0; b < r->count; b++) {
-        const fv_real *v = fvi_row_value(r, b), *w = r->w + b * r->heads;
-        for (size_t h = 0; h < r->heads; h++)
-            if (fv_re(w[h]) != 0)
-                fvi_add_scaled(n, w[h], v + fvi_row_kv(r, h) * n, y + h * n);
-    }
+    FVI_UNROLLED(r->a->vd, sum_values_of, r, y);
 }
 
 static void forward_row(fvi_row *r, const fvi_patch *p, size_t i, size_t abreast)
 {
     const fvi_attention *a = r->a;
-    fvi_row_turn(r, p, i, 0, p->keys);
+    fvi_row_turn(r, p, i);
     for (size_t first = 0; first < a->heads; first += abreast) {
         fvi_row_heads(r, first, fvi_least(a->heads - first, abreast));
         fv_real *y = a->y + (r->row * a->heads + first) * a->vd;
@@ -74,7 +78,7 @@ size_t fvi_attention_row_weights(const fvi_attention *a, const fvi_patch *p, siz
 {
     fvi_row r;
     fvi_row_layout(&r, a, false, scratch);
-    fvi_row_turn(&r, p, i, 0, p->keys);
+    fvi_row_turn(&r, p, i);
     fvi_row_heads(&r, head, 1);
     fvi_row_scores(&r);
     const size_t all = r.count;

@@ -4,17 +4,19 @@
  * A row writes what is its own: dq, and the gradients of its pairs. What rows share (the gradients of
  * the score's weight, of the biases by distance and of the values by distance) is summed over strips of
  * rows that the shape alone decides, and the strips' sums are added in order. dk and dv are summed over
- * rows ascending, then over the heads of a group. */
+ * the rows of either half of a patch ascending, over the heads of a group for each, and then the second
+ * half's sums are added: so two threads share a single head, and sums do not depend on how many there are. */
 #include "tensor/kernel/attention_row_scores.h"
 
-enum { STRIPS = 16 };
+enum { STRIPS = 16, HALVES = 2 };
 
-/* A share of the work: rows from .. to - 1 of the batch, keys low .. high - 1, whole key heads. */
+/* A share of the work: rows from .. to - 1 of the batch that lie in one half of their patch, and whole
+ * key heads. */
 typedef struct {
     size_t first, end, abreast; /* heads */
-    size_t from, to, low, high;
-    bool rows, keys; /* what rows own and share; dk and dv */
-    fv_real *level;  /* [queries, heads]: see levels_of */
+    size_t half, from, to;
+    fv_real *dk, *dv; /* this half's, or NULL: rows of so many numbers */
+    size_t dk_row, dv_row;
     /* Sums of what rows share, or NULL: like the gradients. */
     fv_real *dweight, *drelative, *dslopes, *drelative_v;
 } part;
@@ -45,16 +47,22 @@ static size_t shared_size(shared s)
 
 /* ---- from gradients of weights to gradients of scores -------------------------------------------- */
 
+FVI_INLINE void levels_by_y(const fvi_row *r, const fv_real *dy, const fv_real *y, fv_real *level,
+                            const size_t n)
+{
+    for (size_t h = 0; h < r->heads; h++)
+        level[h] = fvi_dot_of(dy + h * n, y + h * n, n);
+}
+
 /* What the gradient of a row's weights is measured from: dy . y, which is the sum of z w dP, for softmax
  * and relu; for sparsemax the mean of z dP over the support. */
 static void levels_of(const fvi_row *r, const fv_real *dy, const fv_real *y, fv_real *level)
 {
-    const size_t n = r->a->vd;
+    if (r->a->normalizer != FV_NORMALIZE_SPARSEMAX) {
+        FVI_UNROLLED(r->a->vd, levels_by_y, r, dy, y, level);
+        return;
+    }
     for (size_t h = 0; h < r->heads; h++) {
-        if (r->a->normalizer != FV_NORMALIZE_SPARSEMAX) {
-            level[h] = fvi_dot(n, dy + h * n, y + h * n);
-            continue;
-        }
         fv_real sum = 0;
         size_t count = 0;
         for (size_t x = h; x < fvi_row_pairs(r); x += r->heads)
@@ -66,15 +74,19 @@ static void levels_of(const fvi_row *r, const fv_real *dy, const fv_real *y, fv_
     }
 }
 
+FVI_INLINE void weight_slopes_of(const fvi_row *r, const fv_real *dy, const size_t n)
+{
+    for (size_t b = 0; b < r->count; b++) {
+        const fv_real *v = fvi_row_value(r, b) + r->kv * n;
+        for (size_t h = 0; h < r->heads; h++)
+            r->slope[b * r->heads + h] = fvi_dot_of(dy + h * n, v + fvi_row_kv_at(r, h) * n, n);
+    }
+}
+
 /* The gradient of the weights: dP = dy . value, times the dropout factor z. */
 static void weight_slopes(const fvi_row *r, const fv_real *dy)
 {
-    const size_t n = r->a->vd;
-    for (size_t b = 0; b < r->count; b++) {
-        const fv_real *v = fvi_row_value(r, b);
-        for (size_t h = 0; h < r->heads; h++)
-            r->slope[b * r->heads + h] = fvi_dot(n, dy + h * n, v + fvi_row_kv(r, h) * n);
-    }
+    FVI_UNROLLED(r->a->vd, weight_slopes_of, r, dy);
     if (r->a->dropout > 0)
         for (size_t x = 0; x < fvi_row_pairs(r); x++)
             r->slope[x] = fv_re(r->keep[x]) != 0 ? r->slope[x] * r->keep[x] : 0;
@@ -155,8 +167,8 @@ static targets targets_of(const fvi_row *r, const fvi_attention_grad *g, const p
 {
     const fvi_attention *a = r->a;
     return (targets){
-        .dq = to->rows && g->dq != NULL ? g->dq + r->row * a->q_row + r->first * a->qk : NULL,
-        .dweight = to->rows && to->dweight != NULL ? to->dweight + r->first * a->weights : NULL,
+        .dq = g->dq != NULL ? g->dq + r->row * a->q_row + r->first * a->qk : NULL,
+        .dweight = to->dweight != NULL ? to->dweight + r->first * a->weights : NULL,
     };
 }
 
@@ -166,8 +178,8 @@ static void target_pair(targets *t, const fvi_row *r, const fvi_attention_grad *
 {
     const fvi_attention *a = r->a;
     const size_t at = r->kv * a->qk;
-    t->dk = to->keys && g->dk != NULL ? g->dk + (r->p->key + r->at[b]) * a->k_row + at : NULL;
-    t->dpair = to->rows && a->pair_k != NULL && g->dpair_k != NULL
+    t->dk = to->dk != NULL ? to->dk + (r->p->key + r->at[b]) * to->dk_row + at : NULL;
+    t->dpair = a->pair_k != NULL && g->dpair_k != NULL
                    ? g->dpair_k + (r->edge + b) * a->kv_heads * a->qk + at
                    : NULL;
 }
@@ -285,32 +297,37 @@ static void add_to_users(const fvi_row *r, const fvi_attention_grad *g, const pa
         }
 }
 
+FVI_INLINE void add_to_values_of(const fvi_row *r, const fvi_attention_grad *g, const part *to,
+                                 const fv_real *dy, const size_t n)
+{
+    const fvi_attention *a = r->a;
+    const size_t at = r->kv * n;
+    for (size_t b = 0; b < r->count; b++) {
+        fv_real *dv = to->dv != NULL ? to->dv + (r->p->key + r->at[b]) * to->dv_row + at : NULL;
+        fv_real *dpair = a->pair_v != NULL && g->dpair_v != NULL
+                             ? g->dpair_v + (r->edge + b) * a->kv_heads * n + at
+                             : NULL;
+        fv_real *by = to->drelative_v != NULL ? to->drelative_v + fvi_row_column(r, b) * n : NULL;
+        for (size_t h = 0; h < r->heads; h++) {
+            const fv_real w = r->w[b * r->heads + h], *dyh = dy + h * n;
+            const size_t kv = fvi_row_kv_at(r, h) * n;
+            if (fv_re(w) == 0)
+                continue;
+            if (dv != NULL)
+                fvi_add_scaled_of(w, dyh, dv + kv, n);
+            if (dpair != NULL)
+                fvi_add_scaled_of(w, dyh, dpair + kv, n);
+            if (by != NULL)
+                fvi_add_scaled_of(w, dyh, by, n);
+        }
+    }
+}
+
 /* dv = z w dy, and the same for what was added to v. */
 static void add_to_values(const fvi_row *r, const fvi_attention_grad *g, const part *to,
                           const fv_real *dy)
 {
-    const fvi_attention *a = r->a;
-    const size_t n = a->vd;
-    for (size_t b = 0; b < r->count; b++) {
-        fv_real *dv = to->keys && g->dv != NULL ? g->dv + (r->p->key + r->at[b]) * a->v_row : NULL;
-        fv_real *dpair = to->rows && a->pair_v != NULL && g->dpair_v != NULL
-                             ? g->dpair_v + (r->edge + b) * a->kv_heads * n
-                             : NULL;
-        fv_real *by =
-            to->rows && to->drelative_v != NULL ? to->drelative_v + fvi_row_column(r, b) * n : NULL;
-        for (size_t h = 0; h < r->heads; h++) {
-            const fv_real w = r->w[b * r->heads + h];
-            const size_t at = fvi_row_kv(r, h) * n;
-            if (fv_re(w) == 0)
-                continue;
-            if (dv != NULL)
-                fvi_add_scaled(n, w, dy + h * n, dv + at);
-            if (dpair != NULL)
-                fvi_add_scaled(n, w, dy + h * n, dpair + at);
-            if (by != NULL)
-                fvi_add_scaled(n, w, dy + h * n, by);
-        }
-    }
+    FVI_UNROLLED(r->a->vd, add_to_values_of, r, g, to, dy);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------ */
@@ -321,17 +338,15 @@ static void backward_row(const fvi_row *r, const fvi_attention_grad *g, const pa
     const fvi_attention *a = r->a;
     const size_t at = r->row * a->heads + r->first, pairs = fvi_row_pairs(r);
     const fv_real *statistic = a->lse + at, *dy = g->dy + at * a->vd;
-    fv_real *level = to->level + at;
+    fv_real *level = r->most; /* free behind the forward pass */
     fvi_row_scores(r);
     fvi_row_weights(r, statistic);
     if (a->dropout > 0)
         fvi_row_keep(r);
     weight_slopes(r, dy);
-    if (to->rows)
-        levels_of(r, dy, a->y + at * a->vd, level);
+    levels_of(r, dy, a->y + at * a->vd, level);
     score_slopes(r, statistic, level);
-    if (to->rows)
-        add_to_biases(r, g, to);
+    add_to_biases(r, g, to);
     /* raw = scale score, s = softcap tanh(raw / softcap) */
     for (size_t x = 0; a->softcap > 0 && x < pairs; x++)
         r->slope[x] *= 1 - r->cap[x] * r->cap[x];
@@ -347,19 +362,41 @@ static void backward_row(const fvi_row *r, const fvi_attention_grad *g, const pa
 }
 
 /* What the edges of a part lead to: keys and values, and their gradients. */
-static void look_ahead(fvi_row *r, const fvi_attention_grad *g, const part *to)
+static void look_ahead(fvi_row *r, const part *to)
 {
     const fvi_attention *a = r->a;
     const size_t kv = to->first / r->group, kvs = (to->end - to->first) / r->group;
-    const fv_real *rows[] = {a->v, a->k, to->keys ? g->dv : NULL, to->keys ? g->dk : NULL};
-    for (size_t n = 0, at = 0; n < 4; n++) {
-        const size_t width = n % 2 == 0 ? a->vd : a->qk;
-        if (rows[n] == NULL)
-            continue;
-        r->ahead[at].rows = rows[n] + kv * width;
-        r->ahead[at].row = n % 2 == 0 ? a->v_row : a->k_row;
-        r->ahead[at++].width = kvs * width;
+    const struct {
+        const fv_real *rows;
+        size_t row, width;
+    } lists[] = {{a->v, a->v_row, a->vd},
+                 {a->k, a->k_row, a->qk},
+                 {to->dv, to->dv_row, a->vd},
+                 {to->dk, to->dk_row, a->qk}};
+    for (size_t n = 0, at = 0; n < 4; n++)
+        if (lists[n].rows != NULL) {
+            r->ahead[at].rows = lists[n].rows + kv * lists[n].width;
+            r->ahead[at].row = lists[n].row;
+            r->ahead[at++].width = kvs * lists[n].width;
+        }
+}
+
+/* The row of a patch at which its second half begins: of edges about as many lie before it as behind. */
+static size_t middle_of(const fvi_attention *a, const fvi_patch *p)
+{
+    if (a->mask == NULL || a->mask->edges == NULL)
+        return p->query + (p->queries + 1) / 2;
+    const size_t *at = a->mask->edges->offsets;
+    const size_t begin = at[p->query], all = at[p->query + p->queries] - begin;
+    size_t low = p->query, high = p->query + p->queries;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (at[middle] - begin < all - all / 2)
+            low = middle + 1;
+        else
+            high = middle;
     }
+    return low;
 }
 
 static void backward_part(const fvi_attention *a, const fvi_attention_grad *g, const part *to,
@@ -368,14 +405,14 @@ static void backward_part(const fvi_attention *a, const fvi_attention_grad *g, c
     fvi_row r;
     fvi_patch p;
     fvi_row_layout(&r, a, true, scratch);
-    look_ahead(&r, g, to);
+    look_ahead(&r, to);
     for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
         p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
-        const size_t from = fvi_most(p.query, to->from);
-        const size_t end = fvi_least(p.query + p.queries, to->to);
-        const size_t low = fvi_most(p.key, to->low), high = fvi_least(p.key + p.keys, to->high);
-        for (size_t row = from; low < high && row < end; row++) {
-            fvi_row_turn(&r, &p, row - p.query, low - p.key, high - p.key);
+        const size_t middle = middle_of(a, &p);
+        const size_t from = fvi_most(to->half == 0 ? p.query : middle, to->from);
+        const size_t end = fvi_least(to->half == 0 ? middle : p.query + p.queries, to->to);
+        for (size_t row = from; row < end; row++) {
+            fvi_row_turn(&r, &p, row - p.query);
             for (size_t h = to->first; r.count > 0 && h < to->end; h += to->abreast) {
                 fvi_row_heads(&r, h, fvi_least(to->end - h, to->abreast));
                 backward_row(&r, g, to);
@@ -425,94 +462,88 @@ static void gather(const part *from, const fvi_attention *a, const fvi_attention
     }
 }
 
-/* All gradients of some heads, strip after strip of rows. */
-static void backward_heads(const fvi_attention *a, const fvi_attention_grad *g, part to, shared s,
-                           fv_real *sums, fv_real *scratch)
+/* One half of every patch for some heads; sums: [STRIPS] of what rows share. */
+static void backward_half(const fvi_attention *a, const fvi_attention_grad *g, part to, shared s,
+                          fv_real *sums, fv_real *scratch)
 {
-    for (size_t n = 0; n < STRIPS; n++) {
+    for (size_t n = 0; n < STRIPS; n++, sums += shared_size(s)) {
         to.from = a->queries * n / STRIPS;
         to.to = a->queries * (n + 1) / STRIPS;
-        if (to.from == to.to)
-            continue;
         share(&to, a, s, sums);
         backward_part(a, g, &to, scratch);
-        gather(&to, a, g, s);
     }
+}
+
+/* Adds up what the strips of all halves have for some heads. */
+static void gather_all(const fvi_attention *a, const fvi_attention_grad *g, part of, shared s,
+                       fv_real *sums)
+{
+    for (size_t n = 0; n < HALVES * STRIPS; n++, sums += shared_size(s)) {
+        of.dweight = sums;
+        of.drelative = of.dweight + s.dweight;
+        of.dslopes = of.drelative + s.drelative;
+        of.drelative_v = of.dslopes + s.dslopes;
+        gather(&of, a, g, s);
+    }
+}
+
+/* Adds the second half's sums, rows of width numbers. */
+static void add_half(size_t rows, size_t width, const fv_real *half, fv_real *to, size_t row)
+{
+    for (size_t i = 0; to != NULL && i < rows; i++)
+        for (size_t c = 0; c < width; c++)
+            to[i * row + c] += half[i * width + c];
 }
 
 size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad)
 {
     const size_t workers = threads > 1 ? (size_t)threads : 1;
     fvi_row r;
-    const size_t each = fvi_row_layout(&r, a, grad, NULL), sums = shared_size(shared_of(a, NULL));
+    const size_t each = fvi_row_layout(&r, a, grad, NULL);
+    const size_t halves =
+        fvi_lanes(a->keys * a->kv_heads * a->qk) + fvi_lanes(a->keys * a->kv_heads * a->vd);
     return each * workers + 1 +
-           (grad ? fvi_lanes(a->queries * a->heads) + sums * (workers > 1 ? STRIPS : 1) : 0);
+           (grad ? halves + shared_size(shared_of(a, NULL)) * HALVES * STRIPS : 0);
 }
 
-/* Threads take heads when there are enough, and nothing is summed over heads; otherwise strips of rows,
- * and then runs of keys for dk and dv, at the price of computing weights twice. */
+/* Threads take halves, and of those as many key heads as there are threads for; what is summed over heads
+ * keeps them together. */
 void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_grad *g, int threads,
                                  fv_real *scratch)
 {
-    enum { RUNS = 4 }; /* of keys, a thread */
     const size_t workers = threads > 1 ? (size_t)threads : 1, group = a->heads / a->kv_heads;
+    const size_t k_width = a->kv_heads * a->qk, v_width = a->kv_heads * a->vd;
     const shared s = shared_of(a, g);
     const size_t size = shared_size(s);
-    part all = {.end = a->heads,
-                .abreast = fvi_row_abreast(a, fvi_row_most_keys(a)),
-                .to = a->queries,
-                .high = a->keys,
-                .rows = true,
-                .keys = true,
-                .level = scratch};
+    fv_real *dk = fvi_slice(&scratch, a->keys * k_width),
+            *dv = fvi_slice(&scratch, a->keys * v_width);
+    fv_real *sums = fvi_slice(&scratch, size * HALVES * STRIPS);
     fvi_row unused;
     const size_t row_size = fvi_row_layout(&unused, a, true, NULL);
-    fv_real *sums = scratch + fvi_lanes(a->queries * a->heads), *rest = sums + size;
-    if (workers == 1) {
-        backward_heads(a, g, all, s, sums, rest);
-        return;
-    }
+    const part all = {.end = a->heads, .abreast = fvi_row_abreast(a, fvi_row_most_keys(a))};
+    const part half[HALVES] = {
+        {.dk = g->dk, .dk_row = a->k_row, .dv = g->dv, .dv_row = a->v_row},
+        {.dk = g->dk ? dk : NULL, .dk_row = k_width, .dv = g->dv ? dv : NULL, .dv_row = v_width}};
+    for (size_t x = 0; x < a->keys * k_width; x++)
+        dk[x] = 0;
+    for (size_t x = 0; x < a->keys * v_width; x++)
+        dv[x] = 0;
     const bool over_heads = (g->dbias != NULL && a->bias_heads < a->heads) || s.drelative_v > 0;
-    if (a->kv_heads >= workers && !over_heads) {
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-        for (size_t t = 0; t < workers; t++) {
-            part mine = all;
-            mine.first = a->kv_heads * t / workers * group;
-            mine.end = a->kv_heads * (t + 1) / workers * group;
-            backward_heads(a, g, mine, s, sums, rest + t * row_size);
-        }
-        return;
-    }
-    part strip[STRIPS];
+    const size_t cuts = over_heads ? 1 : fvi_most(1, fvi_least(a->kv_heads, workers / HALVES));
     size_t worker = 0, next = 0;
-    rest = sums + STRIPS * size;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads((int)workers) if (workers > 1)
     {
-        fv_real *mine = rest + fvi_draw(&worker) * row_size;
-        for (size_t n; (n = fvi_draw(&next)) < STRIPS;) {
-            strip[n] = all;
-            strip[n].keys = false;
-            strip[n].from = a->queries * n / STRIPS;
-            strip[n].to = a->queries * (n + 1) / STRIPS;
-            share(&strip[n], a, s, sums + n * size);
-            backward_part(a, g, &strip[n], mine);
+        fv_real *mine = scratch + fvi_draw(&worker) * row_size;
+        for (size_t n; (n = fvi_draw(&next)) < HALVES * cuts;) {
+            part to = half[n / cuts];
+            to.half = n / cuts;
+            to.first = a->kv_heads * (n % cuts) / cuts * group;
+            to.end = a->kv_heads * (n % cuts + 1) / cuts * group;
+            to.abreast = all.abreast;
+            backward_half(a, g, to, s, sums + to.half * STRIPS * size, mine);
         }
     }
-    for (size_t n = 0; n < STRIPS; n++)
-        if (strip[n].from < strip[n].to)
-            gather(&strip[n], a, g, s);
-    if (g->dk == NULL && g->dv == NULL)
-        return;
-    worker = next = 0;
-#pragma omp parallel num_threads(threads)
-    {
-        fv_real *mine = rest + fvi_draw(&worker) * row_size;
-        for (size_t n; (n = fvi_draw(&next)) < RUNS * workers;) {
-            part run = all;
-            run.rows = false;
-            run.low = a->keys * n / (RUNS * workers);
-            run.high = a->keys * (n + 1) / (RUNS * workers);
-            backward_part(a, g, &run, mine);
-        }
-    }
+    gather_all(a, g, all, s, sums);
+    add_half(a->keys, k_width, dk, g->dk, a->k_row);
+    add_half(a->keys, v_width, dv, g->dv, a->v_row);
 }
