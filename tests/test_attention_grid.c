@@ -2,6 +2,21 @@
  * gradients checked, hidden rows painted NaN, and no gradient from a query to a key it does not see. */
 #include "tests/attention_grid.h"
 
+/* No two cells are the same. */
+Test(attention_grid, size)
+{
+    static bool seen[NORMALIZERS][MASKS][OPTIONS];
+    for (size_t n = 0; n < CELLS / SCORES; n++) {
+        const cell c = cell_at(0, n);
+        cr_assert_not(seen[c.normalizer][c.mask][c.option], "cell %zu twice", n);
+        seen[c.normalizer][c.mask][c.option] = true;
+    }
+    printf(
+        "attention: %d scores x %d normalisers x (%d masks x %d options + 2 of edges) = %d cells\n",
+        (int)SCORES, (int)NORMALIZERS, (int)MASKS, (int)EDGE_KEYS, (int)CELLS);
+    fflush(stdout);
+}
+
 ParameterizedTestParameters(attention_grid, values)
 {
     return each_score();
@@ -11,7 +26,6 @@ ParameterizedTestParameters(attention_grid, values)
 ParameterizedTest(size_t *score, attention_grid, values)
 {
     fv_tape *t = fv_tape_new(NULL);
-    cr_log_info("%d cells, %d of them %s", CELLS, CELLS / SCORES, scores[*score].name);
     for (size_t n = 0; n < CELLS / SCORES; n++) {
         const cell c = cell_at(*score, n);
         char text[200];
