@@ -111,7 +111,8 @@ enum {
     ONE_BIAS = 16,
     EDGE_KEYS = 32,
     EDGE_VALUES = 64,
-    RELATIVE_VALUES = 128
+    RELATIVE_VALUES = 128,
+    HIDING = 256 /* a bias of -inf here and there */
 };
 typedef enum { ALL, CAUSAL, BYTES, EDGES } sample_mask;
 static const struct {
@@ -152,9 +153,10 @@ static const struct {
     {FV_SCORE_ADDITIVE, FV_INNER_IDENTITY, FV_NORMALIZE_SOFTMAX, ALL, 2, 2, 2, RELATIVE, 0.6, 0},
     {FV_SCORE_USER, 0, FV_NORMALIZE_SOFTMAX, BYTES, 2, 1, 3, BIAS, 0, 0},
     {FV_SCORE_USER, 0, FV_NORMALIZE_NONE, EDGES, 2, 2, 2, EDGE_KEYS, 0, 0.2},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, EDGES, 2, 2, 2, BIAS | HIDING, 0, 0},
+    {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, BYTES, 2, 2, 2, BIAS | HIDING, 0, 0},
 };
-enum { FIRST_SAMPLES = 9 };
-_Static_assert(FIRST_SAMPLES + sizeof cases / sizeof *cases == 38, "as many as the op says");
+enum { FIRST_SAMPLES = 11, SAMPLES = FIRST_SAMPLES + sizeof cases / sizeof *cases };
 
 /* A score with a weight for each number: sum over c of weight q k^2. */
 static void sample_score(void *context, size_t width, const fv_real *q, size_t count,
@@ -246,6 +248,14 @@ static fv_var *case_sample(fv_sampler *s, int which)
         o.slopes = fv_sample(s, FV_SHAPE(heads), 0, 1);
     if (more & (BIAS | ONE_BIAS))
         o.bias = away_from_zero(s, how == EDGES ? FV_SHAPE(pairs, one) : FV_SHAPE(one, pairs), 1);
+    if (more & HIDING) {
+        unsigned char *hide = fv_tape_alloc(fv_sampler_tape(s), heads * pairs, 1);
+        for (size_t i = 0; hide != NULL && i < heads * pairs; i += 3)
+            hide[i] = 1;
+        o.bias = hide ? fv_masked_fill(fv_sampler_tape(s), o.bias,
+                                       (fv_bools){o.bias->value.shape, hide}, -INFINITY)
+                      : NULL;
+    }
     if (more & EDGE_KEYS)
         o.edge_keys = fv_sample(s, FV_SHAPE(pairs, kv_heads * width), -0.1, 0.1);
     if (more & EDGE_VALUES)
@@ -255,11 +265,20 @@ static fv_var *case_sample(fv_sampler *s, int which)
     return fv_attention(fv_sampler_tape(s), q, k, v, &mask, &o);
 }
 
-/* Grouped heads, causal, window, all; dropout with a bias and without; the same by edges; what is hidden. */
+/* Grouped heads, causal, window, all; dropout with a bias and without; the same by edges; what is hidden; one
+ * value as query, key and value; more keys than a tile has. */
 static fv_var *attention_sample(fv_sampler *s, int which)
 {
     if (which >= FIRST_SAMPLES)
         return case_sample(s, which - FIRST_SAMPLES);
+    if (which == 9) {
+        fv_var *x = fv_sample(s, FV_SHAPE(5, 3), -1, 1);
+        return fv_attention(fv_sampler_tape(s), x, x, x, NULL, NULL);
+    }
+    if (which == 10)
+        return fv_attention(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(2, 1), -1, 1),
+                            fv_sample(s, FV_SHAPE(140, 1), -1, 1),
+                            fv_sample(s, FV_SHAPE(140, 1), -1, 1), NULL, NULL);
     if (which == 8)
         return hidden_sample(s);
     const bool edges = which == 5 || which == 6, grouped = which == 1 || which == 5;
@@ -281,7 +300,8 @@ static fv_var *attention_sample(fv_sampler *s, int which)
     return fv_attention(fv_sampler_tape(s), q, k, v, which == 4 ? NULL : &mask, &opts);
 }
 FVI_OP(attention, "y = normaliser(softcap(scale score(q, k)) + biases | mask) v, for each head",
-       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135", 37)
+       "Vaswani et al., 2017, arXiv 1706.03762; tiled as Dao et al., 2022, arXiv 2205.14135",
+       SAMPLES)
 
 static bool self_attention_forward(fv_tape *t, fv_var *y)
 {

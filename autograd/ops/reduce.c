@@ -198,11 +198,16 @@ static fv_var *prod_sample(fv_sampler *s, int which)
     fv_tape *t = fv_sampler_tape(s);
     if (which < AXES)
         return axes_sample(s, which, false, fv_prod);
-    /* One zero in a row, and two. */
+    /* One zero in a row, and two; one among numbers that fill more than one place of each part. */
+    enum { LONG = 2 * FVI_LANES + 3 };
     static const fv_real x[] = {1.5f, 0, -0.75f, 1.25f, 0, -2, 0.5f, 0};
-    return fv_prod(t, fv_sample_from(s, FV_SHAPE(2, 4), x), FV_AXES(1));
+    fv_real *more = fv_tape_alloc(t, LONG, sizeof *more);
+    for (size_t i = 1; more != NULL && i < LONG; i++)
+        more[i] = (fv_real)(i % 3 == 0 ? -0.75 : 1.25);
+    return which == AXES ? fv_prod(t, fv_sample_from(s, FV_SHAPE(2, 4), x), FV_AXES(1))
+                         : fv_prod(t, fv_sample_from(s, FV_SHAPE(LONG), more), NULL);
 }
-FVI_OP(prod, "y = product(x)", "", 11)
+FVI_OP(prod, "y = product(x)", "", 12)
 
 /* ---- max, min ---------------------------------------------------------------------------------- */
 

@@ -234,16 +234,15 @@ FVI_INLINE void fvi_row_weights_of(const fvi_row *r, const fv_real *statistic, c
         case FV_NORMALIZE_SOFTMAX:
         case FV_NORMALIZE_SOFTMAX_PLUS_ONE:
             for (size_t h = 0; h < heads; h++)
-                wb[h] = fvi_hidden(sb[h]) ? sb[h] : sb[h] - by[h];
+                wb[h] = sb[h] - by[h];
             break;
-        default:
-            for (size_t h = 0; h < heads; h++)
-                wb[h] = sb[h];
+        default: /* below, from the scores alone */
+            break;
         }
     }
     if (how == FV_NORMALIZE_SOFTMAX || how == FV_NORMALIZE_SOFTMAX_PLUS_ONE)
         for (size_t x = 0; x < whole; x++)
-            w[x] = fvi_weight(w[x]);
+            w[x] = fvi_hidden(s[x]) ? 0 : fvi_weight(w[x]);
     if (how == FV_NORMALIZE_SIGMOID)
         for (size_t x = 0; x < whole; x++)
             w[x] = fvi_hidden(s[x]) ? 0 : fvi_sigmoid(s[x]);
