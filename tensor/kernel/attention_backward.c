@@ -217,14 +217,13 @@ static fv_real kept_of(const fvi_attention *a, fv_real lse)
 }
 
 /* slot: this tile's share of the gradients by distance, or NULL. */
-static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, const fvi_patch *p,
+static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, fvi_keys *side,
                           size_t head, size_t i, const task_part *part, fv_real *slot,
                           fv_real *scratch)
 {
     fvi_score_tile t;
-    fvi_score_tile_at(&t, a, p, head, i, true, &scratch);
-    const size_t kv = head / (a->heads / a->kv_heads), row = p->query + i,
-                 lanes = fvi_whole(t.lanes);
+    fvi_score_tile_at(&t, a, side, head, i, true, &scratch);
+    const size_t row = side->patch->query + i, lanes = fvi_whole(t.lanes);
     const size_t y_row = a->heads * a->vd;
     const size_t tile_keys = fvi_least(a->keys, TILE_KEYS);
     const fv_real *dy = g->dy + row * y_row + head * a->vd, *y = a->y + row * y_row + head * a->vd;
@@ -261,10 +260,11 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
     for (size_t start = low / TILE_KEYS * TILE_KEYS; start < high; start += TILE_KEYS) {
         const size_t from = fvi_most(start, low), to = fvi_least(start + TILE_KEYS, high);
         const size_t keys = to - from;
-        const fv_real *k = t.k + from * a->k_row, *v = t.v + from * a->v_row;
+        const fv_real *k = side->k + from * side->k_row, *v = side->v + from * side->v_row;
+        fvi_keys_until(side, a, to);
         if (!fvi_scores(&t, from, to))
             continue;
-        fvi_in_place(keys, lanes, a->vd, v, a->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
+        fvi_in_place(keys, lanes, a->vd, v, side->v_row, 1, b.dyt, lanes, b.slopes, lanes, false);
         back_to_products(&t, g, &b, from, to, biases);
         const bool partial = fvi_partial(&t, from, to);
         if (partial && !checked) {
@@ -272,19 +272,18 @@ static void backward_tile(const fvi_attention *a, const fvi_attention_grad *g, c
                 fvi_finite(t.rows, a->qk, t.q, a->q_row) && fvi_finite(t.rows, a->vd, dy, y_row);
             checked = true;
         }
-        if (part->keys && g->dv != NULL)
-            add_to_keys(&t, keys, t.scores, a->vd, b.dy, b.dy_row,
-                        g->dv + (p->key + from) * a->v_row + kv * a->vd, a->v_row,
-                        partial && !finite);
-        if (part->keys && g->dk != NULL)
-            add_to_keys(&t, keys, b.slopes, a->qk, b.q, b.q_row,
-                        g->dk + (p->key + from) * a->k_row + kv * a->qk, a->k_row,
-                        partial && !finite);
-        if (rows && partial && !fvi_finite(keys, a->qk, k, a->k_row))
-            fvi_hiding_product(false, a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt,
+        if (part->keys && side->dv != NULL)
+            add_to_keys(&t, keys, t.scores, a->vd, b.dy, b.dy_row, side->dv + from * side->v_row,
+                        side->v_row, partial && !finite);
+        if (part->keys && side->dk != NULL)
+            add_to_keys(&t, keys, b.slopes, a->qk, b.q, b.q_row, side->dk + from * side->k_row,
+                        side->k_row, partial && !finite);
+        if (rows && partial && !fvi_finite(keys, a->qk, k, side->k_row))
+            fvi_hiding_product(false, a->qk, lanes, keys, k, 1, side->k_row, b.slopes, lanes, b.dqt,
                                lanes, begun);
         else if (rows)
-            fvi_in_place(a->qk, lanes, keys, k, 1, a->k_row, b.slopes, lanes, b.dqt, lanes, begun);
+            fvi_in_place(a->qk, lanes, keys, k, 1, side->k_row, b.slopes, lanes, b.dqt, lanes,
+                         begun);
         begun = true;
     }
     if (rows && begun) {
@@ -317,21 +316,30 @@ static bool my_turn(turn *w)
     return w->task == w->mine;
 }
 
+static size_t tiles_of(const fvi_patch *p)
+{
+    return (p->queries + TILE_QUERIES - 1) / TILE_QUERIES;
+}
+
 /* One patch whose first tile is number tile. */
 static void backward_patch(const fvi_attention *a, const fvi_attention_grad *g, const dealing *deal,
-                           const fvi_patch *p, size_t tile, turn *w, fv_real *scratch)
+                           const fvi_patch *p, size_t tile, turn *w, fv_real *room,
+                           fv_real *scratch)
 {
-    const size_t group = a->heads / a->kv_heads;
+    const size_t group = a->heads / a->kv_heads, tiles = tiles_of(p);
+    fvi_keys keys = {.patch = NULL};
     if (deal->each == ROWS || deal->each == ROWS_OF_HEAD) {
         const task_part part = {deal->rows, deal->keys, 0, p->keys};
-        for (size_t i = 0; i < p->queries; i += TILE_QUERIES) {
-            for (size_t head = 0; head < a->heads; head++) {
-                if (my_turn(w))
-                    backward_tile(a, g, p, head, i, &part,
-                                  slot_of(a, deal->slots, tile + i / TILE_QUERIES, head), scratch);
-                w->task += deal->each == ROWS_OF_HEAD;
+        for (size_t x = 0; x < tiles * a->heads; x++) {
+            const size_t i = deal->each == ROWS ? x / a->heads : x % tiles;
+            const size_t head = deal->each == ROWS ? x % a->heads : x / tiles;
+            if (my_turn(w)) {
+                if (keys.patch == NULL || keys.kv != head / group)
+                    fvi_keys_at(&keys, a, NULL, p, head / group, 0, room);
+                backward_tile(a, g, &keys, head, i * TILE_QUERIES, &part,
+                              slot_of(a, deal->slots, tile + i, head), scratch);
             }
-            w->task += deal->each == ROWS;
+            w->task += deal->each == ROWS_OF_HEAD || head + 1 == a->heads;
         }
         return;
     }
@@ -339,10 +347,14 @@ static void backward_patch(const fvi_attention *a, const fvi_attention_grad *g, 
         for (size_t low = 0; low < p->keys; low += fvi_least(deal->run, p->keys - low)) {
             const task_part part = {deal->rows, deal->keys, low,
                                     low + fvi_least(deal->run, p->keys - low)};
-            for (size_t head = kv * group; head < (kv + 1) * group; head++)
-                for (size_t i = 0; i < p->queries && my_turn(w); i += TILE_QUERIES)
-                    backward_tile(a, g, p, head, i, &part,
-                                  slot_of(a, deal->slots, tile + i / TILE_QUERIES, head), scratch);
+            if (my_turn(w)) {
+                fvi_keys_at(&keys, a, g, p, kv, low, room);
+                for (size_t head = kv * group; head < (kv + 1) * group; head++)
+                    for (size_t i = 0; i < tiles; i++)
+                        backward_tile(a, g, &keys, head, i * TILE_QUERIES, &part,
+                                      slot_of(a, deal->slots, tile + i, head), scratch);
+                fvi_keys_add(&keys, a, g);
+            }
             w->task += deal->each == RUN;
         }
         w->task += deal->each == KEY_HEAD;
@@ -350,20 +362,16 @@ static void backward_patch(const fvi_attention *a, const fvi_attention_grad *g, 
     w->task += deal->each == PATCH;
 }
 
-static size_t tiles_of(const fvi_patch *p)
-{
-    return (p->queries + TILE_QUERIES - 1) / TILE_QUERIES;
-}
-
 static void backward_share(const fvi_attention *a, const fvi_attention_grad *g, const dealing *deal,
                            size_t *ticket, fv_real *scratch)
 {
     turn w = {ticket, 0, fvi_draw(ticket)};
     size_t tile = 0;
+    fv_real *room = fvi_slice(&scratch, fvi_keys_room(a, true));
     fvi_patch p;
     for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
         p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
-        backward_patch(a, g, deal, &p, tile, &w, scratch);
+        backward_patch(a, g, deal, &p, tile, &w, room, scratch);
         tile += tiles_of(&p);
     }
 }

@@ -171,12 +171,12 @@ static void finish(const fvi_score_tile *t, running *r)
     fvi_transpose(a->vd, t->rows, r->yt, lanes, a->y + row * width + t->head * a->vd, width);
 }
 
-static void forward_tile(const fvi_attention *a, const fvi_patch *p, size_t head, size_t i,
+static void forward_tile(const fvi_attention *a, fvi_keys *side, size_t head, size_t i,
                          fv_real *scratch)
 {
     fvi_score_tile t;
     running r;
-    fvi_score_tile_at(&t, a, p, head, i, false, &scratch);
+    fvi_score_tile_at(&t, a, side, head, i, false, &scratch);
     const size_t lanes = fvi_whole(t.lanes);
     r.yt = scratch;
     r.begun = false;
@@ -186,17 +186,18 @@ static void forward_tile(const fvi_attention *a, const fvi_patch *p, size_t head
     }
     for (size_t start = t.low / TILE_KEYS * TILE_KEYS; start < t.high; start += TILE_KEYS) {
         const size_t from = fvi_most(start, t.low), to = fvi_least(start + TILE_KEYS, t.high);
-        const fv_real *v = t.v + from * a->v_row;
+        const fv_real *v = side->v + from * side->v_row;
+        fvi_keys_until(side, a, to);
         if (!fvi_scores(&t, from, to))
             continue;
         weigh(&t, &r, to - from);
         if (a->dropout > 0)
             drop(&t, from, to);
-        if (fvi_partial(&t, from, to) && !fvi_finite(to - from, a->vd, v, a->v_row))
-            fvi_hiding_product(false, a->vd, t.lanes, to - from, v, 1, a->v_row, t.scores, t.lanes,
-                               r.yt, t.lanes, r.begun);
+        if (fvi_partial(&t, from, to) && !fvi_finite(to - from, a->vd, v, side->v_row))
+            fvi_hiding_product(false, a->vd, t.lanes, to - from, v, 1, side->v_row, t.scores,
+                               t.lanes, r.yt, t.lanes, r.begun);
         else
-            fvi_in_place(a->vd, t.lanes, to - from, v, 1, a->v_row, t.scores, t.lanes, r.yt,
+            fvi_in_place(a->vd, t.lanes, to - from, v, 1, side->v_row, t.scores, t.lanes, r.yt,
                          t.lanes, r.begun);
         r.begun = true;
     }
@@ -207,13 +208,18 @@ static void forward_tile(const fvi_attention *a, const fvi_patch *p, size_t head
 static void forward_share(const fvi_attention *a, size_t *ticket, fv_real *scratch)
 {
     size_t task = 0, mine = fvi_draw(ticket);
+    fv_real *room = fvi_slice(&scratch, fvi_keys_room(a, false));
     fvi_patch p;
     for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
         p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
+        fvi_keys keys = {.patch = NULL};
         for (size_t head = 0; head < a->heads; head++)
             for (size_t i = 0; i < p.queries; i += TILE_QUERIES, task++)
                 if (task == mine) {
-                    forward_tile(a, &p, head, i, scratch);
+                    const size_t kv = head / (a->heads / a->kv_heads);
+                    if (keys.patch == NULL || keys.kv != kv)
+                        fvi_keys_at(&keys, a, NULL, &p, kv, 0, room);
+                    forward_tile(a, &keys, head, i, scratch);
                     mine = fvi_draw(ticket);
                 }
     }

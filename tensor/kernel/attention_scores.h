@@ -9,12 +9,10 @@
 #ifndef FVI_ATTENTION_SCORES_H
 #define FVI_ATTENTION_SCORES_H
 
-#include "tensor/kernel/attention.h"
+#include "tensor/kernel/attention_keys.h"
 #include "tensor/kernel/tile.h"
 #include "tensor/math.h"
 #include "tensor/philox.h"
-
-enum { TILE_QUERIES = 96, TILE_KEYS = 128 };
 
 typedef struct {
     const fvi_attention *a;
@@ -23,7 +21,8 @@ typedef struct {
     size_t rows, lanes;
     size_t low, high;             /* keys that the rules let some row see */
     size_t every_low, every_high; /* keys that they let every row see */
-    const fv_real *q, *k, *v;     /* row 0 of the tile, key 0 of the patch */
+    const fv_real *q;             /* row 0 of the tile */
+    const fvi_keys *keys;         /* of its key head */
     fv_real *qt;                  /* Q^T times scale [qk, lanes] */
     fv_real *scores;              /* S^T, then P^T [TILE_KEYS, lanes] */
     fv_real *bias;                /* what i - j adds to a score [lanes + TILE_KEYS] */
@@ -114,8 +113,8 @@ static inline size_t fvi_score_tile_size(const fvi_attention *a, bool grad)
     return a->qk * lanes + tiles * keys * lanes + fvi_lanes(lanes + keys);
 }
 
-/* Numbers of scratch that a thread needs. */
-static inline size_t fvi_tiles_scratch(const fvi_attention *a, bool grad)
+/* Numbers of scratch that a thread needs for a tile. */
+static inline size_t fvi_tile_scratch(const fvi_attention *a, bool grad)
 {
     const size_t lanes = fvi_least(fvi_lanes(a->queries), TILE_QUERIES);
     const size_t keys = fvi_least(a->keys, TILE_KEYS), wide = fvi_most(a->qk, a->vd);
@@ -125,20 +124,26 @@ static inline size_t fvi_tiles_scratch(const fvi_attention *a, bool grad)
                        (a->qk + fvi_most(keys, wide) + fvi_lanes(a->qk) + fvi_lanes(a->vd)) * lanes;
 }
 
-static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a, const fvi_patch *p,
-                                     size_t head, size_t i, bool grad, fv_real **scratch)
+/* Numbers of scratch that a thread needs: for keys, then for a tile. */
+static inline size_t fvi_tiles_scratch(const fvi_attention *a, bool grad)
+{
+    return fvi_lanes(fvi_keys_room(a, grad)) + fvi_tile_scratch(a, grad);
+}
+
+static inline void fvi_score_tile_at(fvi_score_tile *t, const fvi_attention *a,
+                                     const fvi_keys *side, size_t head, size_t i, bool grad,
+                                     fv_real **scratch)
 {
     const size_t keys = fvi_least(a->keys, TILE_KEYS);
-    const size_t kv = head / (a->heads / a->kv_heads);
+    const fvi_patch *p = side->patch;
     t->a = a;
     t->patch = p;
+    t->keys = side;
     t->head = head;
     t->i = i;
     t->rows = fvi_least(p->queries - i, TILE_QUERIES);
     t->lanes = fvi_lanes(t->rows);
     t->q = a->q + (p->query + i) * a->q_row + head * a->qk;
-    t->k = a->k + p->key * a->k_row + kv * a->qk;
-    t->v = a->v + p->key * a->v_row + kv * a->vd;
     t->qt = fvi_slice(scratch, a->qk * t->lanes);
     t->scores = fvi_slice(scratch, keys * t->lanes);
     t->bias = fvi_slice(scratch, t->lanes + keys);
@@ -307,8 +312,8 @@ static inline bool fvi_scores(const fvi_score_tile *t, size_t from, size_t to)
     const bool bytes = a->mask != NULL && a->mask->visible != NULL;
     if (bytes && !fvi_lists_some(t, from, to))
         return false;
-    fvi_in_place(to - from, t->lanes, a->qk, t->k + from * a->k_row, a->k_row, 1, t->qt, t->lanes,
-                 t->scores, t->lanes, false);
+    fvi_in_place(to - from, t->lanes, a->qk, t->keys->k + from * t->keys->k_row, t->keys->k_row, 1,
+                 t->qt, t->lanes, t->scores, t->lanes, false);
     if (a->softcap > 0)
         fvi_cap(t, to - from);
     if (fvi_has_bias(a))
