@@ -94,7 +94,7 @@ need = missing= packages=; for pair in $(1); do header=$${pair%=*}; \
 	if [ -n "$$missing" ]; then \
 	echo "fovea: $(CC) does not find:$$missing. On Debian: apt install$$packages" >&2; exit 1; fi
 
-.PHONY: all libraries objects demo test test-long docs-check gradcheck mutants headers lint ops-doc format bench bench-ops asan install uninstall install-check \
+.PHONY: all libraries objects demo test test-long docs-check gradcheck mutants headers lint ops-doc format bench bench-ops bench-attention asan install uninstall install-check \
         dist clean help tests-built FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -243,6 +243,10 @@ bench: $(BENCHES) ## builds and runs the benchmarks, beside PyTorch where PYTHON
 bench-ops: $(BUILD)/bench/ops ## the speed of single ops, beside a triad and PyTorch's
 	$(Q)for n in 1 $(THREADS); do $< --threads $$n || exit 1; done
 	$(Q)for n in 1 $(THREADS); do PYTHON='$(PYTHON)' $(PYTHON) bench/ops.py --build $(BUILD) --threads $$n || exit 1; done
+
+bench-attention: $(BUILD)/bench/attention ## attention beside PyTorch's, and its time and memory against size
+	$(Q)PYTHON='$(PYTHON)' $(PYTHON) bench/attention.py --build $(BUILD)
+	$(Q)$(PYTHON) bench/attention.py --build $(BUILD) --curve
 
 # Each public header alone, as C11 and C++17, in all three builds.
 headers: $(HEADERS:%=$(BUILD)/headers/%) ## each public header compiles alone, as C11 and as C++17
