@@ -11,9 +11,8 @@
 #include "autograd/op.h"
 
 static const char usage[] =
-    "usage: attention --case causal|window|ragged|dropout|bias|graph|every|edges [--size N] "
-    "[--threads N]"
-    " [--seconds X]\n"
+    "usage: attention [--case causal|window|ragged|dropout|bias|graph|every|edges [--size N]]\n"
+    "                 [--threads N] [--seconds X]     without a case: all, at their sizes\n"
     "  causal   4 samples of N = 1024 rows, 8 heads of 64; dropout: the same with dropout 0.1\n"
     "  window   N = 8192 rows, 128 to each side, 4 heads of 32\n"
     "  ragged   N = 32 samples of 8 to 512 rows, 8 heads of 64\n"
@@ -266,15 +265,18 @@ int main(int argc, char **argv)
                                           {"threads", required_argument, NULL, 't'},
                                           {"seconds", required_argument, NULL, 's'},
                                           {NULL, 0, NULL, 0}};
-    problem p = {.kind = NULL};
+    const kind *only = NULL;
+    bool unknown = false;
     size_t size = 0;
     int threads = 1, c;
     double seconds = 2;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 'c')
+        if (c == 'c') {
+            only = NULL;
             for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-                p.kind = strcmp(kinds[i].name, optarg) == 0 ? &kinds[i] : p.kind;
-        else if (c == 'n')
+                only = strcmp(kinds[i].name, optarg) == 0 ? &kinds[i] : only;
+            unknown = only == NULL;
+        } else if (c == 'n')
             size = strtoul(optarg, NULL, 10);
         else if (c == 't')
             threads = atoi(optarg);
@@ -283,10 +285,17 @@ int main(int argc, char **argv)
         else
             break;
     }
-    if (c != -1 || p.kind == NULL || threads < 1) {
+    if (c != -1 || optind < argc || threads < 1 || unknown) {
         fputs(usage, stderr);
         return 2;
     }
-    make(&p, size > 0 ? size : p.kind->size);
-    return run(&p, threads, seconds) ? 0 : 1;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        problem p = {.kind = &kinds[i]};
+        if (only != NULL && only != p.kind)
+            continue;
+        make(&p, only != NULL && size > 0 ? size : p.kind->size);
+        if (!run(&p, threads, seconds))
+            return 1;
+    }
+    return 0;
 }
