@@ -132,6 +132,8 @@ size_t fvi_mask_patches(const fv_mask *mask);
 /* Patch s, which follows the one before (NULL for the first). */
 fvi_patch fvi_mask_patch(const fv_mask *mask, size_t queries, size_t keys, size_t s,
                          const fvi_patch *before);
+/* All pairs of rows that meet in patches, as dense bytes lie; false when they are too many to count. */
+bool fvi_mask_all_pairs(const fv_mask *mask, size_t queries, size_t keys, size_t *pairs);
 /* The key positions that rules alone (not edges, not bytes) allow query position i of a patch to see:
  * first .. end - 1. */
 void fvi_mask_range(const fv_mask *mask, const fvi_patch *p, size_t i, size_t *first, size_t *end);

@@ -53,6 +53,19 @@ fvi_patch fvi_mask_patch(const fv_mask *mask, size_t queries, size_t keys, size_
     return p;
 }
 
+bool fvi_mask_all_pairs(const fv_mask *mask, size_t queries, size_t keys, size_t *pairs)
+{
+    fvi_patch p;
+    *pairs = 0;
+    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
+        size_t some;
+        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
+        if (!fvi_mul(p.queries, p.width, &some) || !fvi_add(*pairs, some, pairs))
+            return false;
+    }
+    return true;
+}
+
 /* What the segments of a mask refuse, with whose they are. */
 static bool segments_fit(const char *whose, const fv_segments *segments, size_t rows,
                          fv_error *error)

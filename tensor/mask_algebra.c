@@ -146,20 +146,6 @@ static size_t walk_pairs(relation *r, fvi_owned_mask *m)
     return pairs;
 }
 
-/* The pairs of a mask's patches, as its bytes would lie; false when there are too many. */
-static bool count_bytes(const fv_mask *mask, size_t queries, size_t keys, size_t *bytes)
-{
-    fvi_patch p;
-    *bytes = 0;
-    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
-        size_t some;
-        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
-        if (!fvi_mul(p.queries, p.width, &some) || !fvi_add(*bytes, some, bytes))
-            return false;
-    }
-    return true;
-}
-
 /* The result of r as edges or bytes, with the segments, counts and positions of another mask. */
 static fv_mask *make(relation *r, const fv_mask *like, fvi_pair_kind kind, fv_error *error)
 {
@@ -170,7 +156,7 @@ static fv_mask *make(relation *r, const fv_mask *like, fvi_pair_kind kind, fv_er
     }
     if (kind == FVI_EDGES)
         pairs = walk_pairs(r, NULL);
-    else if (!count_bytes(like, r->queries, r->keys, &pairs)) {
+    else if (!fvi_mask_all_pairs(like, r->queries, r->keys, &pairs)) {
         fv_fail(error, FV_USAGE, "mask: more pairs of %zu queries and %zu keys than there can be",
                 r->queries, r->keys);
         return NULL;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "autograd/ops/attention.h"
+#include "tests/user_score.h"
 
 /* ---- the grid ------------------------------------------------------------------------------------ */
 
@@ -107,36 +108,6 @@ static inline fv_mask mask_of(mask_kind kind)
     return m;
 }
 
-/* s = sum over c of w q k^2 */
-static inline void user_forward(void *context, size_t width, const fv_real *q, size_t count,
-                                const fv_real *const *keys, const fv_real *weight, fv_real *score)
-{
-    (void)context;
-    for (size_t j = 0; j < count; j++) {
-        score[j] = 0;
-        for (size_t c = 0; c < width; c++)
-            score[j] += weight[c] * q[c] * keys[j][c] * keys[j][c];
-    }
-}
-static inline void user_backward(void *context, size_t width, const fv_real *q, size_t count,
-                                 const fv_real *const *keys, const fv_real *weight,
-                                 const fv_real *slope, fv_real *dq, fv_real *const *dkeys,
-                                 fv_real *dweight)
-{
-    (void)context;
-    for (size_t j = 0; j < count; j++)
-        for (size_t c = 0; c < width; c++) {
-            const fv_real k = keys[j][c];
-            if (dq != NULL)
-                dq[c] += slope[j] * weight[c] * k * k;
-            if (dkeys != NULL && dkeys[j] != NULL)
-                dkeys[j][c] += slope[j] * weight[c] * q[c] * 2 * k;
-            if (dweight != NULL)
-                dweight[c] += slope[j] * q[c] * k * k;
-        }
-}
-static const fv_score_function user = {NULL, user_forward, user_backward};
-
 /* Where a call's inputs come from: a gradient check, or, without one, numbers of the test, rows that matter
  * to nobody painted NaN. */
 typedef struct {
@@ -200,7 +171,7 @@ static inline fv_var *attend(source *from, const cell *c, call *made)
     o->scale = sparse ? 0.05 : c->option == SOFTCAP ? 1.5 : 0;
     o->softcap = c->option == SOFTCAP ? 0.8 : 0;
     o->dropout = c->option == DROPOUT ? 0.3 : 0;
-    o->user = &user;
+    o->user = &user_score;
     made->q = draw(from, FV_SHAPE(QUERIES, HEADS * WIDTH), 0.05, 0.3, no_query);
     made->k = draw(from, FV_SHAPE(KEYS, kv_heads * WIDTH), 0.5, 1, no_key);
     made->v = draw(from, FV_SHAPE(KEYS, kv_heads * VALUE), 0.1, 1, no_key);

@@ -1,5 +1,6 @@
 /* The two constructions of heads and their conversion, pooling, what a layer refuses, and gradient checks. */
 #include "tests/layers.h"
+#include "tests/user_score.h"
 
 static const size_t offsets[] = {0, 4, 5, 9};
 static const fv_segments segments = {3, offsets};
@@ -413,37 +414,6 @@ static void check_gradients(fv_model_fn run, fv_params *params, model *m, const 
     fv_params_free(params);
 }
 
-/* A score of one's own: the sum of w q k over the columns. */
-static void weighed_forward(void *context, size_t width, const fv_real *q, size_t count,
-                            const fv_real *const *keys, const fv_real *weight, fv_real *score)
-{
-    (void)context;
-    for (size_t j = 0; j < count; j++) {
-        score[j] = 0;
-        for (size_t c = 0; c < width; c++)
-            score[j] += weight[c] * q[c] * keys[j][c];
-    }
-}
-
-static void weighed_backward(void *context, size_t width, const fv_real *q, size_t count,
-                             const fv_real *const *keys, const fv_real *weight,
-                             const fv_real *slope, fv_real *dq, fv_real *const *dkeys,
-                             fv_real *dweight)
-{
-    (void)context;
-    for (size_t j = 0; j < count; j++)
-        for (size_t c = 0; c < width; c++) {
-            if (dq != NULL)
-                dq[c] += slope[j] * weight[c] * keys[j][c];
-            if (dkeys != NULL && dkeys[j] != NULL)
-                dkeys[j][c] += slope[j] * weight[c] * q[c];
-            if (dweight != NULL)
-                dweight[c] += slope[j] * q[c] * keys[j][c];
-        }
-}
-
-static const fv_score_function weighed = {NULL, weighed_forward, weighed_backward};
-
 /* Each option once, with masks by rules and by bytes. */
 Test(layers_heads, gradients_of_multihead)
 {
@@ -459,7 +429,7 @@ Test(layers_heads, gradients_of_multihead)
         {.score = FV_SCORE_COSINE, .scale = 3},
         {.score = FV_SCORE_ADDITIVE, .inner = FV_INNER_TANH, .kv_heads = 1, .softcap = 2},
         {.score = FV_SCORE_DISTANCE, .add_bias_kv = true},
-        {.score = FV_SCORE_USER, .user = &weighed, .user_weights = 3},
+        {.score = FV_SCORE_USER, .user = &user_score, .user_weights = 3},
         {.normalizer = FV_NORMALIZE_SIGMOID, .softcap = 1, .add_zero_attn = true},
         {.normalizer = FV_NORMALIZE_SOFTMAX_PLUS_ONE, .scale = 2},
         {.normalizer = FV_NORMALIZE_MEAN, .left = 2},

@@ -1,4 +1,6 @@
 /* Wrong choices of attention, and looks at what is none. */
+#include <math.h>
+
 #include "tests/refuse.h"
 
 REFUSED(choices)
@@ -22,7 +24,8 @@ REFUSED(choices)
         {"attention: score 0 with inner function 0, normalizer 7: no such choice",
          NULL,
          {.normalizer = (fv_normalizer)7}},
-        {"attention: softcap -1, expected at least 0", NULL, {.softcap = -1}},
+        {"attention: softcap -1, expected a number of at least 0", NULL, {.softcap = -1}},
+        {"attention: softcap inf, expected a number of at least 0", NULL, {.softcap = INFINITY}},
         {"attention: an additive score needs its weight, [2, 2]",
          NULL,
          {.heads = 2, .score = FV_SCORE_ADDITIVE}},

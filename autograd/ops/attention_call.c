@@ -21,20 +21,6 @@ static bool fits(fv_tape *t, const char *op, const char *what, const fv_var *x, 
     return false;
 }
 
-/* All pairs of rows that meet, as the dense bytes of a mask lie; false when there are too many. */
-static bool all_pairs(const fv_mask *mask, size_t queries, size_t keys, size_t *pairs)
-{
-    fvi_patch p;
-    *pairs = 0;
-    for (size_t s = 0; s < fvi_mask_patches(mask); s++) {
-        size_t some;
-        p = fvi_mask_patch(mask, queries, keys, s, s ? &p : NULL);
-        if (!fvi_mul(p.queries, p.width, &some) || !fvi_add(*pairs, some, pairs))
-            return false;
-    }
-    return true;
-}
-
 /* What is added to scores and values; false after a refusal. */
 static bool resolve_biases(fv_tape *t, const char *op, const fv_attention_opts *opts,
                            const fv_mask *mask, fvi_attention *a)
@@ -73,7 +59,7 @@ static bool resolve_biases(fv_tape *t, const char *op, const fv_attention_opts *
                FV_SHAPE(pairs, a->kv_heads * a->vd))))
         return false;
     if (!edges && bias != NULL) {
-        if (!all_pairs(mask, a->queries, a->keys, &pairs)) {
+        if (!fvi_mask_all_pairs(mask, a->queries, a->keys, &pairs)) {
             fv_refuse(t, op, "more pairs than there can be");
             return false;
         }
@@ -104,8 +90,9 @@ static bool resolve_score(fv_tape *t, const char *op, const fv_attention_opts *o
     a->scale = opts->scale != 0                           ? opts->scale
                : opts->score == FV_SCORE_DOT && a->qk > 0 ? 1 / sqrt((double)a->qk)
                                                           : 1;
-    if (!(opts->softcap >= 0)) {
-        fv_refuse(t, op, "softcap %s, expected at least 0", fvi_number(text, opts->softcap, 6));
+    if (!(opts->softcap >= 0 && isfinite(opts->softcap))) {
+        fv_refuse(t, op, "softcap %s, expected a number of at least 0",
+                  fvi_number(text, opts->softcap, 6));
         return false;
     }
     a->softcap = opts->softcap;

@@ -10,12 +10,11 @@
 
 enum { STRIPS = 16, HALVES = 2 };
 
-/* A share of the work: rows from .. to - 1 of the batch that lie in one half of their patch, and whole
- * key heads. */
+/* A share of the work: one half of every patch, and whole key heads. */
 typedef struct {
+    size_t half;
     size_t first, end, abreast; /* heads */
-    size_t half, from, to;
-    fv_real *dk, *dv; /* this half's, or NULL: rows of so many numbers */
+    fv_real *dk, *dv;           /* this half's, or NULL: rows of so many numbers */
     size_t dk_row, dv_row;
     /* Sums of what rows share, or NULL: like the gradients. */
     fv_real *dweight, *drelative, *dslopes, *drelative_v;
@@ -399,30 +398,8 @@ static size_t middle_of(const fvi_attention *a, const fvi_patch *p)
     return low;
 }
 
-static void backward_part(const fvi_attention *a, const fvi_attention_grad *g, const part *to,
-                          fv_real *scratch)
-{
-    fvi_row r;
-    fvi_patch p;
-    fvi_row_layout(&r, a, true, scratch);
-    look_ahead(&r, to);
-    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
-        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
-        const size_t middle = middle_of(a, &p);
-        const size_t from = fvi_most(to->half == 0 ? p.query : middle, to->from);
-        const size_t end = fvi_least(to->half == 0 ? middle : p.query + p.queries, to->to);
-        for (size_t row = from; row < end; row++) {
-            fvi_row_turn(&r, &p, row - p.query);
-            for (size_t h = to->first; r.count > 0 && h < to->end; h += to->abreast) {
-                fvi_row_heads(&r, h, fvi_least(to->end - h, to->abreast));
-                backward_row(&r, g, to);
-            }
-        }
-    }
-}
-
-/* Points a part at sums of what rows share, for its heads zeroed. */
-static void share(part *to, const fvi_attention *a, shared s, fv_real *sums)
+/* Points a part at sums of what rows share, and zeroes those of its heads when asked. */
+static void share(part *to, const fvi_attention *a, shared s, fv_real *sums, bool zero)
 {
     const size_t heads = a->heads, first = to->first, end = to->end;
     struct {
@@ -438,7 +415,7 @@ static void share(part *to, const fvi_attention *a, shared s, fv_real *sums)
         const size_t from = all ? 0 : lists[n].count / heads * first;
         const size_t stop = all ? lists[n].count : lists[n].count / heads * end;
         *lists[n].at = lists[n].count > 0 ? sums : NULL;
-        for (size_t x = from; x < stop; x++)
+        for (size_t x = from; zero && x < stop; x++)
             sums[x] = 0;
         sums += lists[n].count;
     }
@@ -466,11 +443,28 @@ static void gather(const part *from, const fvi_attention *a, const fvi_attention
 static void backward_half(const fvi_attention *a, const fvi_attention_grad *g, part to, shared s,
                           fv_real *sums, fv_real *scratch)
 {
-    for (size_t n = 0; n < STRIPS; n++, sums += shared_size(s)) {
-        to.from = a->queries * n / STRIPS;
-        to.to = a->queries * (n + 1) / STRIPS;
-        share(&to, a, s, sums);
-        backward_part(a, g, &to, scratch);
+    fvi_row r;
+    fvi_patch p;
+    size_t strip = 0;
+    fvi_row_layout(&r, a, true, scratch);
+    look_ahead(&r, &to);
+    for (size_t n = STRIPS; n-- > 0;) /* down to the first, which stays */
+        share(&to, a, s, sums + n * shared_size(s), true);
+    for (size_t patch = 0; patch < fvi_mask_patches(a->mask); patch++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, patch, patch ? &p : NULL);
+        const size_t middle = middle_of(a, &p);
+        const size_t end = to.half == 0 ? middle : p.query + p.queries;
+        for (size_t row = to.half == 0 ? p.query : middle; row < end; row++) {
+            if (row * STRIPS / a->queries != strip) {
+                strip = row * STRIPS / a->queries;
+                share(&to, a, s, sums + strip * shared_size(s), false);
+            }
+            fvi_row_turn(&r, &p, row - p.query);
+            for (size_t h = to.first; r.count > 0 && h < to.end; h += to.abreast) {
+                fvi_row_heads(&r, h, fvi_least(to.end - h, to.abreast));
+                backward_row(&r, g, &to);
+            }
+        }
     }
 }
 
