@@ -156,7 +156,7 @@ static const struct {
     {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, EDGES, 2, 2, 2, BIAS | HIDING, 0, 0},
     {FV_SCORE_DOT, 0, FV_NORMALIZE_SOFTMAX, BYTES, 2, 2, 2, BIAS | HIDING, 0, 0},
 };
-enum { FIRST_SAMPLES = 11, SAMPLES = FIRST_SAMPLES + sizeof cases / sizeof *cases };
+enum { FIRST_SAMPLES = 12, SAMPLES = FIRST_SAMPLES + sizeof cases / sizeof *cases };
 
 /* A score with a weight for each number: sum over c of weight q k^2. */
 static void sample_score(void *context, size_t width, const fv_real *q, size_t count,
@@ -266,7 +266,7 @@ static fv_var *case_sample(fv_sampler *s, int which)
 }
 
 /* Grouped heads, causal, window, all; dropout with a bias and without; the same by edges; what is hidden; one
- * value as query, key and value; more keys than a tile has. */
+ * value as query, key and value; more keys, and more queries of two heads, than a tile has. */
 static fv_var *attention_sample(fv_sampler *s, int which)
 {
     if (which >= FIRST_SAMPLES)
@@ -275,10 +275,14 @@ static fv_var *attention_sample(fv_sampler *s, int which)
         fv_var *x = fv_sample(s, FV_SHAPE(5, 3), -1, 1);
         return fv_attention(fv_sampler_tape(s), x, x, x, NULL, NULL);
     }
-    if (which == 10)
-        return fv_attention(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(2, 1), -1, 1),
-                            fv_sample(s, FV_SHAPE(140, 1), -1, 1),
-                            fv_sample(s, FV_SHAPE(140, 1), -1, 1), NULL, NULL);
+    if (which == 10 || which == 11) {
+        const size_t rows = which == 10 ? 2 : 98, keys = which == 10 ? 140 : 3,
+                     d = which == 10 ? 1 : 2;
+        const fv_attention_opts opts = {.heads = d};
+        return fv_attention(fv_sampler_tape(s), fv_sample(s, FV_SHAPE(rows, d), -1, 1),
+                            fv_sample(s, FV_SHAPE(keys, d), -1, 1),
+                            fv_sample(s, FV_SHAPE(keys, d), -1, 1), NULL, &opts);
+    }
     if (which == 8)
         return hidden_sample(s);
     const bool edges = which == 5 || which == 6, grouped = which == 1 || which == 5;

@@ -1,14 +1,13 @@
 /* Attention row by row, backward: scores and weights of a row come back from what it sees and its
  * kept statistic, then its gradients go out.
  *
- * A row writes what is its own: dq, and the gradients of its pairs. What rows share (the gradients of
- * the score's weight, of the biases by distance and of the values by distance) is summed over strips of
- * rows that the shape alone decides, and the strips' sums are added in order. dk and dv are summed over
- * the rows of either half of a patch ascending, over the heads of a group for each, and then the second
- * half's sums are added: so two threads share a single head, and sums do not depend on how many there are. */
+ * A row writes what is its own: dq, and the gradients of its pairs. What rows share (dk, dv, the gradients of
+ * the score's weight, of the biases by distance and of the values by distance) is summed over either half of
+ * each patch's rows, in order, and then the second half's sums are added to the first's: so two threads share
+ * a single head, and sums do not depend on how many there are. */
 #include "tensor/kernel/attention_row_scores.h"
 
-enum { STRIPS = 16, HALVES = 2 };
+enum { HALVES = 2 };
 
 /* A share of the work: one half of every patch, and whole key heads. */
 typedef struct {
@@ -20,28 +19,20 @@ typedef struct {
     fv_real *dweight, *drelative, *dslopes, *drelative_v;
 } part;
 
-/* The numbers of a gradient that rows share, 0 when it is not asked for. */
+/* How many numbers the gradients have that rows share, as far as the call has what they are of. */
 typedef struct {
-    size_t dweight, drelative, dslopes, drelative_v;
+    size_t dk, dv, dweight, drelative, dslopes, drelative_v;
 } shared;
 
-static shared shared_of(const fvi_attention *a, const fvi_attention_grad *g)
+static shared shared_of(const fvi_attention *a)
 {
     const size_t columns = 2 * (size_t)a->clip + 1;
-    return (shared){
-        .dweight = g == NULL || g->dweight != NULL ? a->heads * a->weights : 0,
-        .drelative = a->relative != NULL && !a->relative_rows && (g == NULL || g->drelative != NULL)
-                         ? a->heads * columns
-                         : 0,
-        .dslopes = a->slopes != NULL && (g == NULL || g->dslopes != NULL) ? a->heads : 0,
-        .drelative_v =
-            a->relative_v != NULL && (g == NULL || g->drelative_v != NULL) ? columns * a->vd : 0,
-    };
-}
-
-static size_t shared_size(shared s)
-{
-    return fvi_lanes(s.dweight + s.drelative + s.dslopes + s.drelative_v);
+    return (shared){.dk = a->keys * a->kv_heads * a->qk,
+                    .dv = a->keys * a->kv_heads * a->vd,
+                    .dweight = a->heads * a->weights,
+                    .drelative = a->relative != NULL && !a->relative_rows ? a->heads * columns : 0,
+                    .dslopes = a->slopes != NULL ? a->heads : 0,
+                    .drelative_v = a->relative_v != NULL ? columns * a->vd : 0};
 }
 
 /* ---- from gradients of weights to gradients of scores -------------------------------------------- */
@@ -398,106 +389,55 @@ static size_t middle_of(const fvi_attention *a, const fvi_patch *p)
     return low;
 }
 
-/* Points a part at sums of what rows share, and zeroes those of its heads when asked. */
-static void share(part *to, const fvi_attention *a, shared s, fv_real *sums, bool zero)
-{
-    const size_t heads = a->heads, first = to->first, end = to->end;
-    struct {
-        fv_real **at;
-        size_t count;
-    } lists[] = {{&to->dweight, s.dweight},
-                 {&to->drelative, s.drelative},
-                 {&to->dslopes, s.dslopes},
-                 {&to->drelative_v, s.drelative_v}};
-    for (int n = 0; n < 4; n++) {
-        const bool all =
-            lists[n].at == &to->drelative_v; /* heads share it, and one part has them */
-        const size_t from = all ? 0 : lists[n].count / heads * first;
-        const size_t stop = all ? lists[n].count : lists[n].count / heads * end;
-        *lists[n].at = lists[n].count > 0 ? sums : NULL;
-        for (size_t x = from; zero && x < stop; x++)
-            sums[x] = 0;
-        sums += lists[n].count;
-    }
-}
-
-/* Adds a part's sums to the gradients. */
-static void gather(const part *from, const fvi_attention *a, const fvi_attention_grad *g, shared s)
-{
-    const struct {
-        fv_real *to, *from;
-        size_t count;
-    } lists[] = {{g->dweight, from->dweight, s.dweight},
-                 {g->drelative, from->drelative, s.drelative},
-                 {g->dslopes, from->dslopes, s.dslopes},
-                 {g->drelative_v, from->drelative_v, s.drelative_v}};
-    for (int n = 0; n < 4; n++) {
-        const size_t each = n < 3 ? lists[n].count / a->heads : 0;
-        const size_t stop = n < 3 ? each * from->end : lists[n].count;
-        for (size_t x = each * from->first; x < stop; x++)
-            lists[n].to[x] += lists[n].from[x];
-    }
-}
-
-/* One half of every patch for some heads; sums: [STRIPS] of what rows share. */
-static void backward_half(const fvi_attention *a, const fvi_attention_grad *g, part to, shared s,
-                          fv_real *sums, fv_real *scratch)
+/* One half of every patch for some heads. */
+static void backward_half(const fvi_attention *a, const fvi_attention_grad *g, const part *to,
+                          fv_real *scratch)
 {
     fvi_row r;
     fvi_patch p;
-    size_t strip = 0;
     fvi_row_layout(&r, a, true, scratch);
-    look_ahead(&r, &to);
-    for (size_t n = STRIPS; n-- > 0;) /* down to the first, which stays */
-        share(&to, a, s, sums + n * shared_size(s), true);
-    for (size_t patch = 0; patch < fvi_mask_patches(a->mask); patch++) {
-        p = fvi_mask_patch(a->mask, a->queries, a->keys, patch, patch ? &p : NULL);
+    look_ahead(&r, to);
+    for (size_t s = 0; s < fvi_mask_patches(a->mask); s++) {
+        p = fvi_mask_patch(a->mask, a->queries, a->keys, s, s ? &p : NULL);
         const size_t middle = middle_of(a, &p);
-        const size_t end = to.half == 0 ? middle : p.query + p.queries;
-        for (size_t row = to.half == 0 ? p.query : middle; row < end; row++) {
-            if (row * STRIPS / a->queries != strip) {
-                strip = row * STRIPS / a->queries;
-                share(&to, a, s, sums + strip * shared_size(s), false);
-            }
+        const size_t end = to->half == 0 ? middle : p.query + p.queries;
+        for (size_t row = to->half == 0 ? p.query : middle; row < end; row++) {
             fvi_row_turn(&r, &p, row - p.query);
-            for (size_t h = to.first; r.count > 0 && h < to.end; h += to.abreast) {
-                fvi_row_heads(&r, h, fvi_least(to.end - h, to.abreast));
-                backward_row(&r, g, &to);
+            for (size_t h = to->first; r.count > 0 && h < to->end; h += to->abreast) {
+                fvi_row_heads(&r, h, fvi_least(to->end - h, to->abreast));
+                backward_row(&r, g, to);
             }
         }
     }
 }
 
-/* Adds up what the strips of all halves have for some heads. */
-static void gather_all(const fvi_attention *a, const fvi_attention_grad *g, part of, shared s,
-                       fv_real *sums)
+/* Room for the second half's sums of a gradient, zeroed; NULL where there is no gradient. */
+static fv_real *second_of(const fv_real *gradient, size_t count, fv_real **scratch)
 {
-    for (size_t n = 0; n < HALVES * STRIPS; n++, sums += shared_size(s)) {
-        of.dweight = sums;
-        of.drelative = of.dweight + s.dweight;
-        of.dslopes = of.drelative + s.drelative;
-        of.drelative_v = of.dslopes + s.dslopes;
-        gather(&of, a, g, s);
-    }
+    if (gradient == NULL || count == 0)
+        return NULL;
+    fv_real *sums = fvi_slice(scratch, count);
+    for (size_t x = 0; x < count; x++)
+        sums[x] = 0;
+    return sums;
 }
 
 /* Adds the second half's sums, rows of width numbers. */
-static void add_half(size_t rows, size_t width, const fv_real *half, fv_real *to, size_t row)
+static void add_second(const fv_real *sums, size_t count, size_t width, fv_real *to, size_t row)
 {
-    for (size_t i = 0; to != NULL && i < rows; i++)
+    for (size_t x = 0; sums != NULL && x < count; x += width, to += row)
         for (size_t c = 0; c < width; c++)
-            to[i * row + c] += half[i * width + c];
+            to[c] += sums[x + c];
 }
 
 size_t fvi_attention_rows_scratch(const fvi_attention *a, int threads, bool grad)
 {
-    const size_t workers = threads > 1 ? (size_t)threads : 1;
+    const shared s = shared_of(a);
     fvi_row r;
     const size_t each = fvi_row_layout(&r, a, grad, NULL);
-    const size_t halves =
-        fvi_lanes(a->keys * a->kv_heads * a->qk) + fvi_lanes(a->keys * a->kv_heads * a->vd);
-    return each * workers + 1 +
-           (grad ? halves + shared_size(shared_of(a, NULL)) * HALVES * STRIPS : 0);
+    const size_t second = fvi_lanes(s.dk) + fvi_lanes(s.dv) + fvi_lanes(s.dweight) +
+                          fvi_lanes(s.drelative) + fvi_lanes(s.dslopes) + fvi_lanes(s.drelative_v);
+    return each * (threads > 1 ? (size_t)threads : 1) + 1 + (grad ? second : 0);
 }
 
 /* Threads take halves, and of those as many key heads as there are threads for; what is summed over heads
@@ -507,37 +447,46 @@ void fvi_attention_rows_backward(const fvi_attention *a, const fvi_attention_gra
 {
     const size_t workers = threads > 1 ? (size_t)threads : 1, group = a->heads / a->kv_heads;
     const size_t k_width = a->kv_heads * a->qk, v_width = a->kv_heads * a->vd;
-    const shared s = shared_of(a, g);
-    const size_t size = shared_size(s);
-    fv_real *dk = fvi_slice(&scratch, a->keys * k_width),
-            *dv = fvi_slice(&scratch, a->keys * v_width);
-    fv_real *sums = fvi_slice(&scratch, size * HALVES * STRIPS);
+    const shared n = shared_of(a);
+    const part one = {.abreast = fvi_row_abreast(a, fvi_row_most_keys(a)),
+                      .dk = g->dk,
+                      .dk_row = a->k_row,
+                      .dv = g->dv,
+                      .dv_row = a->v_row,
+                      .dweight = g->dweight,
+                      .drelative = n.drelative > 0 ? g->drelative : NULL,
+                      .dslopes = g->dslopes,
+                      .drelative_v = g->drelative_v};
+    const part two = {.half = 1,
+                      .abreast = one.abreast,
+                      .dk = second_of(one.dk, n.dk, &scratch),
+                      .dk_row = k_width,
+                      .dv = second_of(one.dv, n.dv, &scratch),
+                      .dv_row = v_width,
+                      .dweight = second_of(one.dweight, n.dweight, &scratch),
+                      .drelative = second_of(one.drelative, n.drelative, &scratch),
+                      .dslopes = second_of(one.dslopes, n.dslopes, &scratch),
+                      .drelative_v = second_of(one.drelative_v, n.drelative_v, &scratch)};
+    const bool over_heads =
+        (g->dbias != NULL && a->bias_heads < a->heads) || g->drelative_v != NULL;
+    const size_t cuts = over_heads ? 1 : fvi_most(1, fvi_least(a->kv_heads, workers / HALVES));
     fvi_row unused;
     const size_t row_size = fvi_row_layout(&unused, a, true, NULL);
-    const part all = {.end = a->heads, .abreast = fvi_row_abreast(a, fvi_row_most_keys(a))};
-    const part half[HALVES] = {
-        {.dk = g->dk, .dk_row = a->k_row, .dv = g->dv, .dv_row = a->v_row},
-        {.dk = g->dk ? dk : NULL, .dk_row = k_width, .dv = g->dv ? dv : NULL, .dv_row = v_width}};
-    for (size_t x = 0; x < a->keys * k_width; x++)
-        dk[x] = 0;
-    for (size_t x = 0; x < a->keys * v_width; x++)
-        dv[x] = 0;
-    const bool over_heads = (g->dbias != NULL && a->bias_heads < a->heads) || s.drelative_v > 0;
-    const size_t cuts = over_heads ? 1 : fvi_most(1, fvi_least(a->kv_heads, workers / HALVES));
     size_t worker = 0, next = 0;
 #pragma omp parallel num_threads((int)workers) if (workers > 1)
     {
         fv_real *mine = scratch + fvi_draw(&worker) * row_size;
-        for (size_t n; (n = fvi_draw(&next)) < HALVES * cuts;) {
-            part to = half[n / cuts];
-            to.half = n / cuts;
-            to.first = a->kv_heads * (n % cuts) / cuts * group;
-            to.end = a->kv_heads * (n % cuts + 1) / cuts * group;
-            to.abreast = all.abreast;
-            backward_half(a, g, to, s, sums + to.half * STRIPS * size, mine);
+        for (size_t task; (task = fvi_draw(&next)) < HALVES * cuts;) {
+            part to = task < cuts ? one : two;
+            to.first = a->kv_heads * (task % cuts) / cuts * group;
+            to.end = a->kv_heads * (task % cuts + 1) / cuts * group;
+            backward_half(a, g, &to, mine);
         }
     }
-    gather_all(a, g, all, s, sums);
-    add_half(a->keys, k_width, dk, g->dk, a->k_row);
-    add_half(a->keys, v_width, dv, g->dv, a->v_row);
+    add_second(two.dk, n.dk, k_width, one.dk, a->k_row);
+    add_second(two.dv, n.dv, v_width, one.dv, a->v_row);
+    add_second(two.dweight, n.dweight, n.dweight, one.dweight, 0);
+    add_second(two.drelative, n.drelative, n.drelative, one.drelative, 0);
+    add_second(two.dslopes, n.dslopes, n.dslopes, one.dslopes, 0);
+    add_second(two.drelative_v, n.drelative_v, n.drelative_v, one.drelative_v, 0);
 }
